@@ -1,0 +1,8 @@
+//! The detectors of Kams, one module each: pure functions over events and their own state.
+//!
+//! No IO, no clock and no unsafe code in this crate: time comes in as a value, and no input may panic.
+#![forbid(unsafe_code)]
+
+pub mod finding;
+
+pub use finding::{Evidence, Finding, Kind, Severity};

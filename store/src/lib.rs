@@ -1,0 +1,2 @@
+//! SQLite state.
+#![forbid(unsafe_code)]
