@@ -76,7 +76,7 @@ impl FdFacts {
     pub const NONE: Self = Self { kind: FD_NONE, mode: 0, object: 0, ino: 0, peer: 0, peer_ino: 0 };
 }
 
-/// Descriptors 0 and 1 have the shape of an MCP server's standard input and output.
+/// Descriptors 0 and 1 have the shape of an MCP server's standard input and output, and neither is the parent's own.
 pub const EXEC_CANDIDATE: u32 = 1 << 0;
 /// The kernel side began to watch the two streams.
 pub const EXEC_WATCHED: u32 = 1 << 1;

@@ -40,6 +40,48 @@ fn start_of(task: u64) -> u64 {
     pointer(pointer(task, offset!(task_group_leader)), offset!(task_start_boottime))
 }
 
+/// `sched_prepare_exec(struct task_struct *task, struct linux_binprm *bprm)` (6.10 and later): the old image is still
+/// there, and so are descriptors to be closed on exec.
+///
+/// An agent that waits for the closing of such a descriptor, or for the end of vfork, goes on *before*
+/// `sched_process_exec` fires and can write its first line then: the streams must be watched here already. The
+/// payload program does the same at dup2 for kernels without this tracepoint.
+#[raw_tracepoint(tracepoint = "sched_prepare_exec")]
+pub fn prepare_exec(ctx: RawTracePointContext) -> i32 {
+    watch_early(ctx.arg::<u64>(0));
+    0
+}
+
+/// Watches the streams of a process that an endpoint started, before its exec.
+#[inline(always)]
+pub fn watch_early(task: u64) {
+    let parent = pointer(task, offset!(task_real_parent));
+    let ppid = word(parent, offset!(task_tgid));
+    if mark(ppid) & ENDPOINT == 0 {
+        return;
+    }
+    let pid = word(task, offset!(task_tgid));
+    if pid == ppid {
+        return;
+    }
+    let mut input = FdFacts::NONE;
+    let mut output = FdFacts::NONE;
+    files::describe(files::file(task, 0), &mut input);
+    files::describe(files::file(task, 1), &mut output);
+    let inherited = input.object == files::object(files::file(parent, 0))
+        || output.object == files::object(files::file(parent, 1));
+    if inherited || !is_candidate(&input, &output) {
+        return;
+    }
+    if !watch(&input, &output, pid, ppid) {
+        return;
+    }
+    if let Some(byte) = mark_of(pid) {
+        // SAFETY: a valid byte of the array. See the user side's `marks.rs` for the race with its writes.
+        unsafe { byte.write_volatile(byte.read_volatile() | SERVER) };
+    }
+}
+
 /// `sched_process_exec(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`: the new image is in place,
 /// close-on-exec is done, no instruction of it has run.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
@@ -76,10 +118,14 @@ fn exec(task: u64, bprm: u64, record: &mut ExecRecord) {
     files::describe(files::file(task, 2), &mut record.fds[2]);
 
     let mut flags = 0;
-    let inherited = record.fds[0].object != 0 && record.fds[0].object == files::object(files::file(parent, 0));
+    let same = |facts: &FdFacts, fd: u32| {
+        facts.object != 0 && facts.object == files::object(files::file(parent, fd))
+    };
+    let inherited = same(&record.fds[0], 0);
     if inherited {
         flags |= EXEC_STDIN_INHERITED;
     }
+    let inherited = inherited || same(&record.fds[1], 1);
     record.parent_mark = mark(record.ppid);
     let mut kept = 0;
     if let Some(byte) = mark_of(pid) {
@@ -90,7 +136,7 @@ fn exec(task: u64, bprm: u64, record: &mut ExecRecord) {
         if is_candidate(&record.fds[0], &record.fds[1]) && !inherited {
             flags |= EXEC_CANDIDATE;
             if record.parent_mark & ENDPOINT != 0 {
-                if watch(record, pid) {
+                if watch(&record.fds[0], &record.fds[1], pid, record.ppid) {
                     flags |= EXEC_WATCHED;
                     kept |= SERVER;
                 } else {
@@ -127,11 +173,11 @@ fn is_candidate(input: &FdFacts, output: &FdFacts) -> bool {
 }
 
 #[inline(always)]
-fn watch(record: &ExecRecord, pid: u32) -> bool {
-    let (input, input_ino) = far(&record.fds[0]);
-    let (output, output_ino) = far(&record.fds[1]);
-    let first = streams::insert(input, OP_WRITE, input_ino, pid, record.ppid);
-    let second = streams::insert(output, OP_READ, output_ino, pid, record.ppid);
+fn watch(input: &FdFacts, output: &FdFacts, server: u32, agent: u32) -> bool {
+    let (to_server, to_server_ino) = far(input);
+    let (from_server, from_server_ino) = far(output);
+    let first = streams::insert(to_server, OP_WRITE, to_server_ino, server, agent);
+    let second = streams::insert(from_server, OP_READ, from_server_ino, server, agent);
     first && second
 }
 

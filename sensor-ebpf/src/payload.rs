@@ -18,7 +18,7 @@ use crate::carry::{self, MessageHeader, STEPS_BOUNDED, STEPS_LOOP};
 use crate::emit;
 use crate::files;
 use crate::kernel::{count, now, read, read_user, unique, word};
-use crate::lifecycle::mark_of;
+use crate::lifecycle::{mark_of, watch_early};
 use crate::maps::{STREAMS, offset};
 use crate::streams;
 
@@ -146,6 +146,13 @@ fn look(regs: u64, result: i64, id: u64, mark: *mut u8) -> bool {
         arch::SYS_SENDMSG => (OP_WRITE, Form::Message, regs.arg2()),
         arch::SYS_RECVMMSG => (OP_READ, Form::Messages, regs.arg3()),
         arch::SYS_SENDMMSG => (OP_WRITE, Form::Messages, regs.arg3()),
+        arch::SYS_DUP2 | arch::SYS_DUP3 => {
+            // A child on its way to exec sets up its standard input and output; see `prepare_exec`.
+            if result <= 1 {
+                watch_early(task);
+            }
+            return false;
+        }
         arch::SYS_SPLICE | arch::SYS_TEE => {
             let out = if plain == arch::SYS_SPLICE { regs.arg2() } else { regs.arg1() };
             opaque(&call, regs.arg0() as u32, OP_READ, Loss::UnsupportedSplice);

@@ -187,7 +187,7 @@ pub struct ExecReport {
     pub argv_cut: bool,
     /// Descriptors 0, 1, 2.
     pub fds: [FdShape; 3],
-    /// Descriptors 0 and 1 have the shape of an MCP server's, and 0 is not the parent's own.
+    /// Descriptors 0 and 1 have the shape of an MCP server's, and neither is the parent's own.
     pub candidate: bool,
     /// Descriptor 0 is the parent's own descriptor 0.
     pub stdin_inherited: bool,
