@@ -4,6 +4,7 @@
 //! changes what is watched while it runs. This is the only crate that knows aya and the only one with `unsafe`.
 
 pub mod adopt;
+mod arch;
 pub mod btf;
 pub mod clock;
 mod control;
@@ -22,6 +23,7 @@ mod ring;
 mod selftest;
 mod sensor;
 mod streams;
+mod sweep;
 
 pub use control::{MapUse, ProbeState, SensorControl};
 pub use event::{
