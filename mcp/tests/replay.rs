@@ -33,7 +33,9 @@ fn replay(path: &Path) -> (Counts, Session) {
     let (mut to_server, mut to_client) = (Framer::default(), Framer::default());
     for line in std::fs::read_to_string(path).unwrap().lines() {
         let record: serde_json::Value = serde_json::from_str(line).unwrap();
-        let Some(raw) = record["raw"].as_str() else { continue };
+        let Some(raw) = record["raw"].as_str() else {
+            continue;
+        };
         let time = record["ms"].as_u64().unwrap() * 1_000_000;
         let (direction, framer) = match record["dir"].as_str().unwrap() {
             "c>s" => (Direction::ToServer, &mut to_server),
@@ -73,7 +75,9 @@ fn count(counts: &mut Counts, event: &kams_mcp::Event<'_>) {
                 counts.complete_lists += u64::from(page.complete);
             }
         }
-        EventKind::Notification(_) | EventKind::Progress(_) | EventKind::Cancelled(_) => counts.notifications += 1,
+        EventKind::Notification(_) | EventKind::Progress(_) | EventKind::Cancelled(_) => {
+            counts.notifications += 1
+        }
         EventKind::UnknownResponse(_) => counts.unknown += 1,
         EventKind::Malformed(reason) => {
             assert!(matches!(reason, Malformed::Blank | Malformed::Line(_)));
@@ -95,7 +99,13 @@ fn recorded_sessions_pair_completely() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|e| e == "jsonl") {
             let (counts, session) = replay(&path);
-            println!("{:?} {counts:?} open {} {} {:?}", path.file_name(), session.open_requests(Direction::ToServer), session.open_requests(Direction::ToClient), session.identity().revision);
+            println!(
+                "{:?} {counts:?} open {} {} {:?}",
+                path.file_name(),
+                session.open_requests(Direction::ToServer),
+                session.open_requests(Direction::ToClient),
+                session.identity().revision
+            );
             all.insert(path.file_stem().unwrap().to_string_lossy().into_owned(), counts);
         }
     }
