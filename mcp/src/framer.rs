@@ -331,7 +331,7 @@ mod tests {
         framer.gap(10);
         framer.gap(5);
         framer.push(b"f}{\"not\":\"a message\"}\n\n{2}\n{3}\n", |f| {
-            frames.push(show(f))
+            frames.push(show(f));
         });
         assert_eq!(
             frames,

@@ -348,7 +348,7 @@ mod tests {
         let json = Json::parse(text).unwrap();
         let mut found = Vec::new();
         let weight = texts(&json, &mut |t| {
-            found.push((t.path.to_owned(), t.origin, t.text.into_owned()))
+            found.push((t.path.to_owned(), t.origin, t.text.into_owned()));
         });
         (found, weight)
     }
