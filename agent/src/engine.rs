@@ -38,9 +38,6 @@ use outside::Outside;
 use servers::Server;
 use sink::Sink;
 
-/// Streams that were idle this long and whose server is gone are swept: a net under the regular ends.
-const SWEEP: Duration = Duration::from_mins(10);
-
 /// What the rest of the daemon asks of the engine.
 #[derive(Debug)]
 pub enum Command {
@@ -115,7 +112,6 @@ pub struct Engine {
     learned_paths: HashSet<String>,
     next_id: u64,
     idle_ticks: u32,
-    ticks: u64,
     losses_told: HashMap<(&'static str, &'static str), u64>,
 }
 
@@ -151,7 +147,6 @@ impl Engine {
             learned_paths: HashSet::new(),
             next_id: 1,
             idle_ticks: 0,
-            ticks: 0,
             losses_told: HashMap::new(),
         };
         let events = engine.start_sensor()?;
@@ -212,6 +207,7 @@ impl Engine {
                 self.live.metrics.sensor_events("gap", 1);
                 self.on_gap(key, lost_bytes, &reasons, time_ns);
             }
+            SensorEvent::StreamEof { key, .. } => self.on_eof(key),
             SensorEvent::IoUring { pid, time_ns } => {
                 self.live.metrics.sensor_events("io_uring", 1);
                 self.on_io_uring(pid, time_ns);
@@ -227,7 +223,6 @@ impl Engine {
     fn start_sensor(&mut self) -> Result<SensorEvents, SensorError> {
         let options = SensorOptions {
             ring_bytes: self.config.sensor.ring_buffer,
-            queue_bytes: self.config.sensor.queue,
             ..SensorOptions::default()
         };
         let (sensor, events) = Sensor::start(options)?;
@@ -283,7 +278,6 @@ impl Engine {
     }
 
     fn tick(&mut self) {
-        self.ticks += 1;
         let now = clock::boot_ns();
         let mut actions = Vec::new();
         self.tracker.tick(now, &mut actions);
@@ -296,14 +290,6 @@ impl Engine {
         self.end_lingering(now);
         self.rest_if_idle();
         self.tell_losses();
-        if self.ticks.is_multiple_of(60)
-            && let Some(running) = &self.running
-        {
-            for stream in running.control.sweep(SWEEP) {
-                tracing::debug!(server = stream.watch.server, "swept a stream that nobody ended");
-                self.keys.remove(&stream.watch.key);
-            }
-        }
     }
 
     /// Takes the payload probe off the host while no agent lives.

@@ -171,6 +171,14 @@ impl Engine {
         server.conversation.gap(direction, lost, time, &mut self.live);
     }
 
+    /// The agent has read everything that a server wrote before it closed its output.
+    pub(super) fn on_eof(&mut self, key: StreamKey) {
+        let Some((instance, Direction::ToClient)) = self.keys.get(&key).copied() else { return };
+        if let Some((why, at)) = self.servers.get(&instance).and_then(|s| s.ended) {
+            self.finish(instance, why, at);
+        }
+    }
+
     pub(super) fn on_io_uring(&mut self, pid: u32, time: u64) {
         let Some(endpoint) = self.endpoints.get(&pid) else { return };
         let uid = endpoint.uid;
