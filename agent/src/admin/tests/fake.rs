@@ -167,20 +167,24 @@ pub(super) struct Running {
 
 pub(super) const GROUP: u32 = 4_242;
 
-pub(super) fn run_with(limits: Limits, feed: FeedLimits) -> Running {
-    let folder = tempfile::tempdir().unwrap();
-    // Other users must reach the socket.
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open).unwrap();
-    let path = folder.path().join("run/kams.sock");
-    let backend = Arc::new(Fake {
+pub(super) fn fake(feed: FeedLimits) -> Arc<Fake> {
+    Arc::new(Fake {
         feed: Feed::new(feed, "one"),
         enabled: AtomicBool::new(true),
         switched_by: Mutex::default(),
         tree: Mutex::default(),
         asked: Mutex::default(),
         gate: Gate::default(),
-    });
+    })
+}
+
+pub(super) fn run_with(limits: Limits, feed: FeedLimits) -> Running {
+    let folder = tempfile::tempdir().unwrap();
+    // Other users must reach the socket.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let path = folder.path().join("run/kams.sock");
+    let backend = fake(feed);
     let metrics = Arc::new(Metrics::new("0", "0", 0.0, LabelLimits::default()).unwrap());
     let server = AdminServer::bind(&path, Some(GROUP), limits).unwrap();
     let (stop, stopped) = watch::channel(false);

@@ -1,11 +1,12 @@
 //! Who may change what.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::fake::{GROUP, run};
+use super::fake::{GROUP, fake, run};
 use super::http::{can_be_others, get, get_text, json, post_text, say, say_as};
+use crate::admin::authority::may_write;
 use crate::admin::viewer::Peer;
+use crate::admin::{CommandRight, FeedLimits};
 
 #[tokio::test]
 async fn only_root_and_the_group_switch() {
@@ -57,33 +58,6 @@ async fn nothing_below_an_agent_may_write() {
 }
 
 #[tokio::test]
-async fn who_is_gone_may_not_write() {
-    if !can_be_others() {
-        return;
-    }
-    let server = run();
-    // The engine is kept busy until the asking process has ended and its pid is free again.
-    let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
-        s.sendall(sys.argv[2].encode())\n";
-    server.backend.gate.close();
-    let status = tokio::process::Command::new("python3")
-        .args(["-c", script])
-        .args([server.path.as_os_str(), post_text("/v1/off", "").as_ref()])
-        .status()
-        .await
-        .unwrap();
-    assert!(status.success());
-    server.backend.gate.open();
-    // Once the server has ended and the last question is done, nobody else holds the engine.
-    server.stop.send(true).unwrap();
-    server.task.await.unwrap().unwrap();
-    while Arc::strong_count(&server.backend) > 1 {
-        tokio::task::yield_now().await;
-    }
-    assert!(server.backend.switched_by.lock().unwrap().is_empty());
-}
-
-#[tokio::test]
 async fn commands_carry_their_body() {
     if !can_be_others() {
         return;
@@ -104,12 +78,13 @@ async fn commands_carry_their_body() {
 }
 
 #[tokio::test]
-async fn a_peer_is_told_alive_from_gone_with_and_without_pidfd() {
+async fn who_is_gone_may_not_write_with_and_without_pidfd() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
     let script =
         "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\nsys.stdin.read()\n";
+    let engine = fake(FeedLimits::default());
     for pidfd in [true, false] {
         let mut child = std::process::Command::new("python3")
             .args(["-c", script])
@@ -121,9 +96,10 @@ async fn a_peer_is_told_alive_from_gone_with_and_without_pidfd() {
         let peer = Peer::of(&stream, None).unwrap();
         let peer = if pidfd { peer } else { peer.without_pidfd() };
         assert_eq!(peer.viewer.pid, child.id());
-        assert!(peer.is_alive());
+        assert_eq!(may_write(&peer, CommandRight::Person, &*engine), Ok(()));
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(!peer.is_alive());
+        let refusal = may_write(&peer, CommandRight::Person, &*engine).unwrap_err();
+        assert!(refusal.message.contains("ended before"), "{refusal:?}");
     }
 }
