@@ -23,7 +23,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kams_export::view::{EventKind, EventView, Time};
-use kams_host::{Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock};
+use kams_host::{
+    Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock,
+};
 use kams_mcp::Direction;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
@@ -71,12 +73,18 @@ impl Shared {
 
     /// Whether this process is an agent.
     pub fn is_agent(&self, pid: u32) -> bool {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+        self.endpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&pid)
     }
 
     /// Whether the process is in an agent's tree, by the mark that the kernel side keeps.
     pub fn is_in_tree(&self, pid: u32) -> bool {
-        self.is_agent(pid) || self.sensor().is_some_and(|sensor| sensor.marks(pid).contains(Marks::TREE))
+        self.is_agent(pid)
+            || self
+                .sensor()
+                .is_some_and(|sensor| sensor.marks(pid).contains(Marks::TREE))
     }
 }
 
@@ -122,7 +130,9 @@ struct Running {
 
 /// Boot time to wall-clock time.
 pub fn to_wall(boot: u64) -> Time {
-    let since = clock::to_wall(boot).duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since = clock::to_wall(boot)
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     Time::from_unix_nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
@@ -191,11 +201,18 @@ impl Engine {
                 self.live.metrics.sensor_events("exec", 1);
                 self.on_exec(&report);
             }
-            SensorEvent::Fork { pid, ppid, start_ns, .. } => {
+            SensorEvent::Fork {
+                pid, ppid, start_ns, ..
+            } => {
                 self.live.metrics.sensor_events("fork", 1);
                 self.on_fork(ppid, pid, start_ns);
             }
-            SensorEvent::Exit { pid, start_ns, time_ns, .. } => {
+            SensorEvent::Exit {
+                pid,
+                start_ns,
+                time_ns,
+                ..
+            } => {
                 self.live.metrics.sensor_events("exit", 1);
                 self.on_exit(pid, start_ns, time_ns);
             }
@@ -203,7 +220,13 @@ impl Engine {
                 self.live.metrics.sensor_events("payload", 1);
                 self.on_payload(chunk);
             }
-            SensorEvent::StreamGap { key, lost_bytes, reasons, time_ns, .. } => {
+            SensorEvent::StreamGap {
+                key,
+                lost_bytes,
+                reasons,
+                time_ns,
+                ..
+            } => {
                 self.live.metrics.sensor_events("gap", 1);
                 self.on_gap(key, lost_bytes, &reasons, time_ns);
             }
@@ -214,7 +237,12 @@ impl Engine {
             }
             SensorEvent::LifecycleLost { records, reason } => {
                 self.live.metrics.sensor_events("lifecycle_lost", 1);
-                tracing::warn!(records, stage = reason.stage.as_str(), reason = reason.reason, "process events were lost; scanning what runs");
+                tracing::warn!(
+                    records,
+                    stage = reason.stage.as_str(),
+                    reason = reason.reason,
+                    "process events were lost; scanning what runs"
+                );
                 self.adopt();
             }
         }
@@ -243,7 +271,12 @@ impl Engine {
         self.live.metrics.set_enabled(false);
     }
 
-    fn set_enabled(&mut self, enabled: bool, by: &Viewer, events: &mut Option<SensorEvents>) -> Result<(), String> {
+    fn set_enabled(
+        &mut self,
+        enabled: bool,
+        by: &Viewer,
+        events: &mut Option<SensorEvents>,
+    ) -> Result<(), String> {
         if enabled == self.running.is_some() && (!enabled || events.is_some()) {
             return Ok(());
         }
@@ -325,7 +358,10 @@ impl Engine {
     }
 
     fn tell(&mut self, kind: EventKind, detail: &str) {
-        self.live.event(EventView { detail: Some(detail.to_owned()), ..EventView::new(kind, Time::now(), 0, "root") });
+        self.live.event(EventView {
+            detail: Some(detail.to_owned()),
+            ..EventView::new(kind, Time::now(), 0, "root")
+        });
     }
 
     fn new_id(&mut self) -> u64 {
@@ -350,7 +386,13 @@ fn unknown_agents(config: &Config) -> UnknownAgents {
 }
 
 fn patterns(config: &Config) -> Vec<crate::discover::agents::AgentPattern> {
-    let any_folder = |glob: &String| if glob.contains('/') { glob.clone() } else { format!("**/{glob}") };
+    let any_folder = |glob: &String| {
+        if glob.contains('/') {
+            glob.clone()
+        } else {
+            format!("**/{glob}")
+        }
+    };
     let pattern = |p: &config::AgentPattern| crate::discover::agents::AgentPattern {
         name: p.name.clone(),
         exe: vec![p.executable.as_ref().map_or_else(|| "**".to_owned(), any_folder)],
