@@ -5,6 +5,7 @@
 //! not for the disk.
 
 mod agents;
+mod early;
 pub mod backend;
 pub mod conversation;
 pub mod describe;
@@ -35,6 +36,7 @@ use crate::config::{self, Config};
 use crate::discover::agents::{AgentTable, PatternError};
 use crate::discover::tracker::{InstanceId, Limits, Tracker, UnknownAgents};
 use agents::Endpoint;
+use early::Early;
 use live::Live;
 use outside::Outside;
 use servers::Server;
@@ -114,6 +116,7 @@ pub struct Engine {
     outside: Outside,
     servers: HashMap<InstanceId, Server>,
     keys: HashMap<StreamKey, (InstanceId, Direction)>,
+    early: Early,
     endpoints: HashMap<u32, Endpoint>,
     /// Start times of processes with a mark.
     starts: HashMap<u32, u64>,
@@ -152,6 +155,7 @@ impl Engine {
             outside: Outside::default(),
             servers: HashMap::new(),
             keys: HashMap::new(),
+            early: Early::default(),
             endpoints: HashMap::new(),
             starts: HashMap::new(),
             learned_paths: HashSet::new(),
@@ -321,6 +325,7 @@ impl Engine {
             }
         }
         self.end_lingering(now);
+        self.early.forget_before(now);
         self.rest_if_idle();
         self.tell_losses();
     }

@@ -138,10 +138,14 @@ impl Engine {
             ended: None,
         };
         self.servers.insert(instance, server);
+        for chunk in self.early.take(&keys, report.start_ns) {
+            self.on_payload(chunk);
+        }
     }
 
     pub(super) fn on_payload(&mut self, chunk: Chunk) {
         let Some((instance, direction)) = self.keys.get(&chunk.key).copied() else {
+            self.early.keep(chunk);
             return;
         };
         let Some(server) = self.servers.get_mut(&instance) else {
