@@ -5,11 +5,11 @@
 //! not for the disk.
 
 mod agents;
-mod early;
 pub mod backend;
 pub mod conversation;
 pub mod describe;
 pub mod doctor;
+mod early;
 mod lifecycle;
 pub mod live;
 pub mod outside;
@@ -226,13 +226,13 @@ impl Engine {
             }
             SensorEvent::StreamGap {
                 key,
+                stream,
                 lost_bytes,
                 reasons,
                 time_ns,
-                ..
             } => {
                 self.live.metrics.sensor_events("gap", 1);
-                self.on_gap(key, lost_bytes, &reasons, time_ns);
+                self.on_gap((key, stream), lost_bytes, &reasons, time_ns);
             }
             SensorEvent::StreamEof { key, .. } => self.on_eof(key),
             SensorEvent::IoUring { pid, time_ns } => {

@@ -42,7 +42,11 @@ impl Early {
 
     /// Forgets what nobody will ask for.
     pub(super) fn forget_before(&mut self, now: u64) {
-        while self.chunks.front().is_some_and(|chunk| now.saturating_sub(chunk.time_ns) > PATIENCE) {
+        while self
+            .chunks
+            .front()
+            .is_some_and(|chunk| now.saturating_sub(chunk.time_ns) > PATIENCE)
+        {
             self.drop_first();
         }
     }

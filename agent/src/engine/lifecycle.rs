@@ -112,7 +112,11 @@ impl Engine {
             tracing::error!(%error, pid = report.pid, "a server's streams cannot be watched");
         }
         let late_us = clock::boot_ns().saturating_sub(report.time_ns) / 1_000;
-        tracing::debug!(pid = report.pid, late_us, "watching a candidate of an unwatched parent");
+        tracing::debug!(
+            pid = report.pid,
+            late_us,
+            "watching a candidate of an unwatched parent"
+        );
     }
 
     fn unwatch_early(&mut self, report: &ExecReport, holder: u32) {

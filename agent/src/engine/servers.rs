@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kams_export::view::{EventKind, ServerState, ServerView, Transport};
-use kams_host::{Chunk, ExecReport, FdKind, LossReason, Marks, Op, StreamKey};
+use kams_host::{Chunk, ExecReport, FdKind, LossReason, Marks, Op, StreamId, StreamKey};
 use kams_mcp::Direction;
 
 use super::conversation::{Conversation, Limits, Party};
@@ -32,6 +32,8 @@ pub(super) struct Server {
     kept: Option<Kept>,
     adopted: bool,
     told: Arc<kams_mcp::session::Identity>,
+    /// The sensor's numbers of the two watches, once bytes came: an object's address may be another server's by now.
+    watches: [Option<StreamId>; 2],
     /// Its last process has ended, then; the agent may still read what it left in the buffer.
     ended: Option<(GoneReason, u64)>,
 }
@@ -135,6 +137,7 @@ impl Engine {
             kept: Some(Kept::default()),
             adopted,
             told,
+            watches: [None, None],
             ended: None,
         };
         self.servers.insert(instance, server);
@@ -151,6 +154,11 @@ impl Engine {
         let Some(server) = self.servers.get_mut(&instance) else {
             return;
         };
+        let watch = &mut server.watches[usize::from(direction == Direction::ToClient)];
+        if *watch.get_or_insert(chunk.stream) != chunk.stream {
+            self.early.keep(chunk);
+            return;
+        }
         let object = ObjectId {
             kind: server.kind,
             address: chunk.key.object.0,
@@ -187,13 +195,22 @@ impl Engine {
         self.tell_identity(instance);
     }
 
-    pub(super) fn on_gap(&mut self, key: StreamKey, lost: u64, reasons: &[LossReason], time: u64) {
+    pub(super) fn on_gap(
+        &mut self,
+        (key, watch): (StreamKey, StreamId),
+        lost: u64,
+        reasons: &[LossReason],
+        time: u64,
+    ) {
         let Some((instance, direction)) = self.keys.get(&key).copied() else {
             return;
         };
         let Some(server) = self.servers.get_mut(&instance) else {
             return;
         };
+        if *server.watches[usize::from(direction == Direction::ToClient)].get_or_insert(watch) != watch {
+            return;
+        }
         if let Some(kept) = &mut server.kept {
             if kept.pieces.len() < 1_024 {
                 kept.pieces.push_back((direction, Held::Gap { lost, time }));
