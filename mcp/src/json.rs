@@ -11,6 +11,7 @@ mod walk;
 
 use std::borrow::Cow;
 
+pub(crate) use keys::scan;
 pub use keys::{KeyCheck, MAX_DEPTH, check_keys};
 pub use text::{cut, unescape};
 pub use walk::{Elements, Members, Token, Tokens};

@@ -1,6 +1,6 @@
 //! Walks over JSON text that is known to be valid. On text that is not, they end early; they never fail.
 
-use memchr::memchr2;
+use memchr::memchr;
 
 /// One token of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -153,7 +153,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-fn skip_space(bytes: &[u8], from: usize) -> usize {
+pub(super) fn skip_space(bytes: &[u8], from: usize) -> usize {
     skip(bytes, from, |b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
 }
 
@@ -170,14 +170,27 @@ fn skip(bytes: &[u8], from: usize, while_: impl Fn(u8) -> bool) -> usize {
 }
 
 /// The place behind the closing quote of the string that opens at `open`.
-fn string_end(bytes: &[u8], open: usize) -> usize {
+pub(super) fn string_end(bytes: &[u8], open: usize) -> usize {
+    // Most strings are short; a search pays off later.
+    const SHORT: usize = 16;
     let mut at = open + 1;
-    while let Some(found) = memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {
-        let place = at + found;
-        if bytes.get(place) == Some(&b'"') {
-            return place + 1;
+    for &byte in bytes.get(at..).unwrap_or_default().iter().take(SHORT) {
+        match byte {
+            b'"' => return at + 1,
+            b'\\' => break,
+            _ => at += 1,
         }
-        at = place + 2;
+    }
+    while let Some(found) = memchr(b'"', bytes.get(at..).unwrap_or_default()) {
+        let quote = at + found;
+        // A quote ends the string unless an odd number of backslashes stands before it. Each run of backslashes is
+        // counted for one quote only.
+        let before = bytes.get(open + 1..quote).unwrap_or_default();
+        let backslashes = before.iter().rev().take_while(|&&b| b == b'\\').count();
+        if backslashes % 2 == 0 {
+            return quote + 1;
+        }
+        at = quote + 1;
     }
     bytes.len()
 }
