@@ -181,7 +181,8 @@ impl<'a> Envelope<'a> {
         };
     }
 
-    /// What it is. A method together with a result or an error is a request or a notification.
+    /// What it is. A method together with a result or an error is a request or a notification here; a session also
+    /// takes it for an answer where a request with its id is open.
     pub const fn class(&self) -> Class {
         match (&self.method, &self.id) {
             (Some(_), Some(_)) => Class::Request,
