@@ -1,3 +1,4 @@
 //! Wiring of kamsd and kams.
 
+pub mod clients;
 pub mod discover;
