@@ -1,4 +1,6 @@
-//! Wiring of kamsd and kams.
+//! Wiring of kamsd and kams: configuration, discovery, engine, admin API, command line.
 
+pub mod admin;
 pub mod clients;
+pub mod config;
 pub mod discover;

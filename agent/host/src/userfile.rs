@@ -26,8 +26,10 @@
 mod session;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -76,7 +78,10 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 4 << 20, time: Duration::from_secs(2) }
+        Self {
+            bytes: 4 << 20,
+            time: Duration::from_secs(2),
+        }
     }
 }
 
@@ -133,7 +138,9 @@ impl HostUser {
         if !user.dir.is_absolute() {
             return Err(bad("its home directory is not absolute"));
         }
-        let Ok(name) = CString::new(user.name.as_str()) else { return Err(bad("its name holds a zero byte")) };
+        let Ok(name) = CString::new(user.name.as_str()) else {
+            return Err(bad("its name holds a zero byte"));
+        };
         let groups = getgrouplist(&name, user.gid).map_err(UserFileError::System)?;
         Ok(Self {
             name: user.name,
@@ -149,6 +156,9 @@ enum Request {
     Read(PathBuf, Owner),
     RealPath(PathBuf),
     List(PathBuf, usize),
+    /// Stands for a file system that does not answer.
+    #[cfg(test)]
+    Hang(Receiver<()>),
 }
 
 enum Answer {
@@ -163,7 +173,21 @@ pub struct UserFiles {
     requests: Sender<Request>,
     answers: Receiver<Answer>,
     limits: Limits,
-    over: std::cell::Cell<bool>,
+    given_up: Arc<AtomicBool>,
+    /// Never waited for: the thread may be stuck, and ends by itself when the session is dropped.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only a test waits for the thread"))]
+    thread: JoinHandle<()>,
+}
+
+/// Takes a thread that was given up on off the count when it ends after all.
+struct OnEnd(Arc<AtomicBool>);
+
+impl Drop for OnEnd {
+    fn drop(&mut self) {
+        if self.0.load(Ordering::Acquire) {
+            STUCK.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl UserFiles {
@@ -176,10 +200,13 @@ impl UserFiles {
         let (outbox, answers) = channel();
         let (ready, started) = channel();
         let user = user.clone();
-        std::thread::Builder::new()
+        let given_up = Arc::new(AtomicBool::new(false));
+        let on_end = OnEnd(Arc::clone(&given_up));
+        let thread = std::thread::Builder::new()
             .name("user-files".to_owned())
             .stack_size(256 << 10)
             .spawn(move || {
+                let _on_end = on_end;
                 let identity = session::become_user(&user);
                 let failed = identity.is_err();
                 if ready.send(identity).is_err() || failed {
@@ -192,22 +219,35 @@ impl UserFiles {
                         }
                         Request::RealPath(path) => Answer::Path(session::real_path(&path)),
                         Request::List(path, max) => Answer::Names(session::list(&path, max)),
+                        #[cfg(test)]
+                        Request::Hang(until) => {
+                            until.recv().ok();
+                            Answer::Names(Ok(Vec::new()))
+                        }
                     };
                     if outbox.send(answer).is_err() {
-                        break; // given up on; and that is over now
+                        break;
                     }
                 }
             })
-            .map_err(|error| UserFileError::System(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN))))?;
+            .map_err(|error| {
+                UserFileError::System(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN)))
+            })?;
         match started.recv_timeout(limits.time) {
-            Ok(Ok(())) => Ok(Self { requests, answers, limits, over: std::cell::Cell::new(false) }),
+            Ok(Ok(())) => Ok(Self {
+                requests,
+                answers,
+                limits,
+                given_up,
+                thread,
+            }),
             Ok(Err(errno)) => Err(UserFileError::Identity(errno)),
             Err(_) => Err(UserFileError::Time),
         }
     }
 
     fn ask(&self, request: Request) -> Result<Answer, UserFileError> {
-        if self.over.get() {
+        if self.given_up.load(Ordering::Relaxed) {
             return Err(UserFileError::Time);
         }
         if self.requests.send(request).is_err() {
@@ -216,7 +256,9 @@ impl UserFiles {
         match self.answers.recv_timeout(self.limits.time) {
             Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Timeout) => {
-                self.over.set(true);
+                // Counted before the mark: the thread takes off what it sees marked.
+                STUCK.fetch_add(1, Ordering::Relaxed);
+                self.given_up.store(true, Ordering::Release);
                 Err(UserFileError::Time)
             }
             Err(RecvTimeoutError::Disconnected) => Err(UserFileError::System(Errno::EPIPE)),

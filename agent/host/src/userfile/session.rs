@@ -19,7 +19,11 @@ pub(super) fn become_user(user: &HostUser) -> Result<(), Errno> {
     let own = unsafe { libc::geteuid() };
     if own != 0 {
         // Without privilege there is one identity to have.
-        return if own == user.uid { Ok(()) } else { Err(Errno::EPERM) };
+        return if own == user.uid {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        };
     }
     // Raw calls: libc's wrappers would change every thread of the process.
     // SAFETY: the pointer and the length are those of one living slice of gid_t (u32 on Linux).
@@ -35,7 +39,11 @@ fn set_fs_id(call: libc::c_long, id: u32) -> Result<(), Errno> {
     unsafe { libc::syscall(call, id) };
     // SAFETY: as above; -1 is no id, so this only asks.
     let now = unsafe { libc::syscall(call, u32::MAX) };
-    if now == libc::c_long::from(id) { Ok(()) } else { Err(Errno::EPERM) }
+    if now == libc::c_long::from(id) {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
 }
 
 #[repr(C)]
@@ -56,8 +64,15 @@ struct CapData {
 const CAP_VERSION: u32 = 0x2008_0522;
 
 fn drop_capabilities() -> Result<(), Errno> {
-    let header = CapHeader { version: CAP_VERSION, pid: 0 };
-    let none = [CapData { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    let header = CapHeader {
+        version: CAP_VERSION,
+        pid: 0,
+    };
+    let none = [CapData {
+        effective: 0,
+        permitted: 0,
+        inheritable: 0,
+    }; 2];
     // SAFETY: header and data have the layout of the kernel's version 3 and live through the call; pid 0 is the
     // calling thread.
     Errno::result(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) })?;
@@ -78,15 +93,19 @@ fn locate(path: &Path, flags: OFlag) -> Result<File, UserFileError> {
     if !path.is_absolute() {
         return Err(UserFileError::Absent);
     }
-    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
+        .resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
     let fd = match openat2(nix::fcntl::AT_FDCWD, path, how) {
         Ok(fd) => fd,
         // Containers' filters and kernels before 5.6 do not know openat2. Capabilities are gone, so a magic link leads
         // nowhere that matters; what is found is checked all the same.
-        Err(Errno::ENOSYS | Errno::EPERM) => {
-            nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_CLOEXEC | flags, nix::sys::stat::Mode::empty())
-                .map_err(failure)?
-        }
+        Err(Errno::ENOSYS | Errno::EPERM) => nix::fcntl::open(
+            path,
+            OFlag::O_PATH | OFlag::O_CLOEXEC | flags,
+            nix::sys::stat::Mode::empty(),
+        )
+        .map_err(failure)?,
         Err(errno) => return Err(failure(errno)),
     };
     Ok(File::from(fd))
@@ -99,7 +118,9 @@ fn magic(file: &File) -> PathBuf {
 /// Opens for reading what was located. `O_NONBLOCK` is for a file that was swapped on a file system of the user's.
 fn reopen(file: &File) -> Result<File, UserFileError> {
     let path = std::ffi::CString::new(magic(file).as_os_str().as_bytes());
-    let Ok(path) = path else { return Err(UserFileError::System(Errno::EINVAL)) };
+    let Ok(path) = path else {
+        return Err(UserFileError::System(Errno::EINVAL));
+    };
     let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
     // SAFETY: the path is a C string that lives through the call.
     let fd = unsafe { libc::open(path.as_ptr(), flags) };
@@ -113,7 +134,11 @@ fn io(error: &std::io::Error) -> UserFileError {
 }
 
 pub(super) fn read(path: &Path, owner: Owner, uid: u32, limit: u64) -> Result<Vec<u8>, UserFileError> {
-    let flags = if owner == Owner::Anyone { OFlag::O_NOFOLLOW } else { OFlag::empty() };
+    let flags = if owner == Owner::Anyone {
+        OFlag::O_NOFOLLOW
+    } else {
+        OFlag::empty()
+    };
     let found = locate(path, flags)?;
     let meta = found.metadata().map_err(|error| io(&error))?;
     if meta.file_type().is_symlink() {
@@ -135,7 +160,10 @@ pub(super) fn read(path: &Path, owner: Owner, uid: u32, limit: u64) -> Result<Ve
     }
     let mut bytes = Vec::new();
     // One byte more than allowed shows a file that grew, or that lied about its size.
-    reopen(&found)?.take(limit + 1).read_to_end(&mut bytes).map_err(|error| io(&error))?;
+    reopen(&found)?
+        .take(limit + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| io(&error))?;
     if bytes.len() as u64 > limit {
         return Err(UserFileError::TooLarge(limit));
     }
@@ -150,5 +178,9 @@ pub(super) fn real_path(path: &Path) -> Result<PathBuf, UserFileError> {
 pub(super) fn list(path: &Path, max: usize) -> Result<Vec<String>, UserFileError> {
     let found = locate(path, OFlag::O_DIRECTORY)?;
     let entries = std::fs::read_dir(magic(&found)).map_err(|error| io(&error))?;
-    Ok(entries.flatten().take(max).filter_map(|entry| entry.file_name().into_string().ok()).collect())
+    Ok(entries
+        .flatten()
+        .take(max)
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect())
 }
