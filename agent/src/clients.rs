@@ -75,7 +75,10 @@ impl fmt::Debug for ConfiguredServer {
             .field("name", &self.name)
             .field("project", &self.project)
             // Some people write a whole line as the command.
-            .field("command", &self.command.as_deref().map(|line| line.split_whitespace().next()))
+            .field(
+                "command",
+                &self.command.as_deref().map(|line| line.split_whitespace().next()),
+            )
             .field("args", &format_args!("[{} not shown]", self.args.len()))
             .field("env", &self.env)
             .field("url", &self.url)

@@ -157,7 +157,10 @@ impl Reader<'_> {
             && !node.get("disabled").and_then(Node::bool).unwrap_or(false);
         let cwd = node.get("cwd").and_then(Node::text).map(cut);
         // A whole line written as the command is no program's name, and may hold what a name must not.
-        let one_line = args.is_empty() && command.as_ref().is_some_and(|command| command.contains(char::is_whitespace));
+        let one_line = args.is_empty()
+            && command
+                .as_ref()
+                .is_some_and(|command| command.contains(char::is_whitespace));
         let identity = command.as_ref().filter(|_| !one_line).map(|command| {
             let base = project
                 .or(self.places.projects.first().map(String::as_str))
