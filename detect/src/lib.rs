@@ -4,5 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod finding;
+pub mod text;
 
 pub use finding::{Evidence, Finding, Kind, Severity};
