@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod finding;
+pub mod integrity;
 pub mod text;
 
 pub use finding::{Evidence, Finding, Kind, Severity};
