@@ -167,6 +167,10 @@ impl WordHash {
         word.bytes().fold(Self::START, Self::push)
     }
 
+    pub(super) const fn value(self) -> u64 {
+        self.0
+    }
+
     /// Hash of two words in a row.
     pub(super) const fn pair(self, second: Self) -> Self {
         Self(self.0.rotate_left(21) ^ second.0)
