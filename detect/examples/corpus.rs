@@ -5,8 +5,16 @@ use kams_detect::corpus::{Options, judge};
 
 fn main() {
     for line in std::io::stdin().lines().map_while(Result::ok) {
-        let Ok(row) = serde_json::from_str(&line) else { continue };
-        if let Ok(out) = judge(&row, &Options { pinned: true, ..Options::default() }) {
+        let Ok(row) = serde_json::from_str(&line) else {
+            continue;
+        };
+        if let Ok(out) = judge(
+            &row,
+            &Options {
+                pinned: true,
+                ..Options::default()
+            },
+        ) {
             println!("{out}");
         }
     }

@@ -90,7 +90,10 @@ pub(super) fn added(before: &str, after: &str) -> Added {
         let lead = after.get(floor..span.start).unwrap_or_default();
         let marks = lead.len() - lead.trim_end_matches(|c: char| !c.is_alphanumeric()).len();
         // A blank stretch long enough to push text out of sight is part of what was added.
-        let glued = lead.len() - lead.trim_end_matches(|c: char| !c.is_alphanumeric() && !c.is_whitespace()).len();
+        let glued = lead.len()
+            - lead
+                .trim_end_matches(|c: char| !c.is_alphanumeric() && !c.is_whitespace())
+                .len();
         span.start -= if marks > 60 { marks } else { glued };
         let tail = after.get(span.end..ceiling).unwrap_or_default();
         span.end += tail.len() - tail.trim_start_matches(|c: char| !c.is_alphanumeric()).len();

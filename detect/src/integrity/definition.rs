@@ -244,7 +244,10 @@ mod tests {
             br#"{"inputSchema":{"properties":{"b":{},"a":{"maximum":1}},"required":["a","b"],"type":"object","$defs":{}},"description":"d","name":"t","_meta":{"x":1}}"#,
         )
         .unwrap();
-        assert_eq!((&a.description_digest, &a.schema_digest), (&b.description_digest, &b.schema_digest));
+        assert_eq!(
+            (&a.description_digest, &a.schema_digest),
+            (&b.description_digest, &b.schema_digest)
+        );
         let moved = tool(&json!({"name": "t", "description": "d", "annotations": {"title": "x"}}));
         assert_ne!(a.description_digest, moved.description_digest);
     }

@@ -133,8 +133,8 @@ classes! {
     PATH = 54;
     /// Shell words that fetch or pipe.
     SHELL = 55;
-    /// Pretexts: validation, compliance, authentication.
-    PRETEXT = 56;
+    /// Protections proper, as against any check or filter: safety, guardrails.
+    GUARD = 56;
     /// Modal "can", and other marks of an offer rather than a command.
     OFFER = 57;
     /// An identifier whose name says that it harms or leaks: `delete_repo`, `run_shell`.
@@ -249,10 +249,16 @@ impl Lexicon {
         for (classes, list) in english::WORDS {
             words.extend(list.split_whitespace().map(|w| (WordHash::of(w), *classes)));
         }
+        let english = Table::new(&words);
         for (classes, list) in other::WORDS {
+            // A word that English has too is read as English.
+            let folded = list
+                .split_whitespace()
+                .map(|w| WordHash::of(&super::words::fold(w)));
             words.extend(
-                list.split_whitespace()
-                    .map(|w| (WordHash::of(&super::words::fold(w)), classes | FOREIGN)),
+                folded
+                    .filter(|w| english.get(*w) == 0)
+                    .map(|w| (w, classes | FOREIGN)),
             );
         }
         for word in english::COMMON.split_whitespace() {

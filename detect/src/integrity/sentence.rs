@@ -1,8 +1,8 @@
 //! One sentence with the grammar questions that signals ask.
 
 use super::lexicon::{
-    ACT, ALWAYS, AND, ASK, BASE, BEFORE, COVERT, Classes, EXEC, FOREIGN, ING, INSERT, MODAL, MODEL, NEG, NOW,
-    OFFER, PAST, READ, RESPOND, SEND, SHOW, TELL, THIRD, THIS, YOU,
+    ACT, ALWAYS, AND, ASK, BASE, BEFORE, COVERT, Classes, EXEC, FOREIGN, GRANTED, ING, INSERT, MODAL, MODEL,
+    NEG, NOW, OFFER, PAST, READ, RESPOND, SEND, SHOW, TELL, THIRD, THIS, YOU,
 };
 use super::words::Word;
 
@@ -62,10 +62,6 @@ impl Sentence<'_> {
         self.union & classes != 0
     }
 
-    pub(super) fn all(&self, classes: &[Classes]) -> bool {
-        classes.iter().all(|c| self.union & c != 0)
-    }
-
     pub(super) fn word(&self, i: usize) -> Option<&Word> {
         self.words.get(i)
     }
@@ -86,6 +82,40 @@ impl Sentence<'_> {
     /// First word in `classes` within `reach` words after `i`.
     pub(super) fn after(&self, i: usize, reach: usize, classes: Classes) -> Option<usize> {
         (i + 1..(i + 1 + reach).min(self.words.len())).find(|j| self.is(*j, classes))
+    }
+
+    /// As [`Self::after`], without leaving the clause: a comma or bracket ends it, a colon or "and" does not.
+    pub(super) fn clause(&self, i: usize, reach: usize, classes: Classes) -> Option<usize> {
+        for j in i + 1..(i + 1 + reach).min(self.words.len()) {
+            let opens = self.words.get(j).is_some_and(|w| w.opens);
+            let carried = self.words.get(j - 1).is_some_and(|w| w.colon || w.is(AND));
+            if opens && !carried {
+                return None;
+            }
+            if self.is(j, classes) {
+                return Some(j);
+            }
+        }
+        None
+    }
+
+    /// Whether a preposition of place stands up to three words before `i`: "in the `x` field", "as `x`".
+    pub(super) fn placed(&self, i: usize) -> bool {
+        const PLACES: [&str; 11] = [
+            "in", "into", "as", "via", "through", "within", "under", "using", "with", "inside", "to",
+        ];
+        (i.saturating_sub(3)..i).any(|j| {
+            let text = self.words.get(j).and_then(|w| self.text.get(w.start..w.end));
+            self.is(j, FOREIGN) || text.is_some_and(|t| PLACES.iter().any(|p| t.eq_ignore_ascii_case(p)))
+        })
+    }
+
+    /// The text of word `i`.
+    pub(super) fn spelled(&self, i: usize) -> &str {
+        self.words
+            .get(i)
+            .and_then(|w| self.text.get(w.start..w.end))
+            .unwrap_or_default()
     }
 
     /// Last word in `classes` within `reach` words before `i`.
@@ -133,7 +163,7 @@ impl Sentence<'_> {
                 if before.is(MODAL | ALWAYS | NOW | COVERT | BEFORE | AND | NEG) {
                     return 1.0;
                 }
-                if before.is(YOU | MODEL) && i - j <= 2 {
+                if before.is(YOU | MODEL | GRANTED) && i - j <= 2 {
                     return 0.9;
                 }
                 // "read and put": a command carries over a conjunction; other content words end the clause.

@@ -182,7 +182,11 @@ fn ascii_shape(name: &str) -> String {
 fn shapes(name: &str) -> (String, String) {
     let visible: String = name.nfkc().filter(|c| invisible(*c).is_none()).collect();
     let plain = ascii_shape(&visible);
-    let joined = |text: &str| skeleton(text).filter(|c| !matches!(c, '_' | '-' | '.' | ' ')).collect();
+    let joined = |text: &str| {
+        skeleton(text)
+            .filter(|c| !matches!(c, '_' | '-' | '.' | ' '))
+            .collect()
+    };
     (joined(&plain), joined(&plain.to_lowercase()))
 }
 

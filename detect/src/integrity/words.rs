@@ -94,9 +94,32 @@ pub(super) fn sentences(text: &str, mut visit: impl FnMut(&[Word])) -> Spelling 
     reader.read(&mut visit);
     reader.end_letters();
     if !reader.words.is_empty() {
+        gate_languages(text, &mut reader.words);
         visit(&reader.words);
     }
     reader.spelling
+}
+
+/// A word of another language counts only in a sentence of that language: short lists of Latin-script words
+/// meet chance homographs in English.
+fn gate_languages(text: &str, words: &mut [Word]) {
+    let latin = |w: &Word| {
+        w.is(FOREIGN)
+            && text
+                .as_bytes()
+                .get(w.start)
+                .is_some_and(|b| b.is_ascii() || *b < 0xCE)
+    };
+    let foreign = words.iter().filter(|w| latin(w)).count();
+    if foreign == 0 {
+        return;
+    }
+    let english = words.iter().filter(|w| w.classes != 0 && !w.is(FOREIGN)).count();
+    if foreign < 2 || foreign < 3 && english > foreign || english > foreign * 3 {
+        for word in words.iter_mut().filter(|w| latin(w)) {
+            word.classes = 0;
+        }
+    }
 }
 
 /// Folds a word for look-up: lower case, no diacritics, no apostrophes.
@@ -136,7 +159,14 @@ impl Reader<'_> {
                         .count();
                     let first = next.get(indent).copied().unwrap_or(b'\n');
                     // A line that goes on in lower case is a wrapped sentence.
-                    if !first.is_ascii_lowercase() && first < 0x80 {
+                    let key = next.get(indent..).unwrap_or_default();
+                    let name = key
+                        .iter()
+                        .take(40)
+                        .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+                        .count();
+                    let starts_key = key.get(name) == Some(&b':');
+                    if starts_key || !first.is_ascii_lowercase() && first < 0x80 {
                         self.sentence(visit);
                         self.quoted = false;
                         self.tick = false;
@@ -201,6 +231,7 @@ impl Reader<'_> {
 
     fn sentence(&mut self, visit: &mut impl FnMut(&[Word])) {
         if !self.words.is_empty() {
+            gate_languages(self.text, &mut self.words);
             visit(&self.words);
             self.words.clear();
         }
@@ -279,6 +310,11 @@ impl Reader<'_> {
             self.opens = true;
         }
         if trimmed.is_empty() {
+            return;
+        }
+        // An option of a command line is a name, whatever word it is.
+        if chunk.starts_with("--") || chunk.starts_with('-') && trimmed.len() == 1 {
+            self.push(start, start + trimmed.len(), 0, WordHash::START);
             return;
         }
         let end = start + trimmed.len();

@@ -124,7 +124,7 @@ fn tags(text: &str, channel: Channel, regions: &mut Vec<Region>) {
         let Some(name) = text.get(open + 1..open + 1 + length) else {
             continue;
         };
-        if name.starts_with(['/', '!', '#']) || name.contains('=') {
+        if name.starts_with(['/', '!', '#']) || name.contains(['=', '"', '\'', ',']) {
             continue;
         }
         let (mut header, mut words) = (0, 0);
@@ -144,6 +144,7 @@ fn tags(text: &str, channel: Channel, regions: &mut Vec<Region>) {
         }
         let capitals = name.bytes().all(|b| !b.is_ascii_lowercase());
         let strength = match (close, capitals) {
+            (b']', true) if header & !NOTE == 0 => 0.3,
             (_, true) => 1.0,
             (b'>', false) if header & (SYSTEM | RULES | COVERT | SECRET) != 0 => 0.8,
             (b'>', false) => 0.3,

@@ -1,10 +1,10 @@
 //! Commands that change what the model does: rules set aside, roles, priorities, riders on its answers.
 
 use crate::integrity::lexicon::{
-    ACT, ALWAYS, APPLY, BEFORE, BYPASS, CONTENT, CONVO, COVERT, EXEC, FAIL, FOLLOW, FOREIGN, IDENT, IGNORE,
-    ING, INSERT, MEMORY, MODAL, MODE, MODEL, NEG, NOTE, NOW, OFFER, OTHER, PERSONA, PREFER, PRIOR, QUANT,
-    READ, RESPOND, RULES, SAFETY, SECRET, SEND, SHOW, SYSTEM, THIRD, THIS, TOOL, UNBOUND, USER, WHEN, YOU,
-    YOUR,
+    ACT, ALWAYS, APPLY, BEFORE, BYPASS, CONTENT, CONVO, COVERT, EXEC, FAIL, FOLLOW, FOREIGN, GUARD, IDENT,
+    IGNORE, ING, INSERT, MEMORY, MODAL, MODE, MODEL, NEG, NOTE, NOW, OFFER, OTHER, PAST, PERSONA, PREFER,
+    PRIOR, QUANT, READ, RESPOND, RULES, SAFETY, SECRET, SEND, SHOW, SYSTEM, THIRD, THIS, TOOL, UNBOUND, USER,
+    WHEN, YOU, YOUR,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -12,13 +12,13 @@ const DOING: u64 = READ | SEND | INSERT | SHOW | EXEC | ACT;
 
 /// Earlier rules are set aside.
 pub(super) fn overrides(s: &Sentence<'_>) -> Option<Seen> {
-    if !s.any(IGNORE | BYPASS) || !s.any(RULES | CONVO) {
+    if !s.any(IGNORE | BYPASS) || !s.any(RULES) {
         return None;
     }
     let mut best = None;
     for i in s.places(IGNORE | BYPASS) {
         let verb = s.word(i)?;
-        let target = s.after(i, 8, RULES | CONVO).or_else(|| {
+        let target = s.after(i, 8, RULES).or_else(|| {
             // Verb-final languages.
             verb.is(FOREIGN).then(|| s.before(i, 8, RULES)).flatten()
         });
@@ -48,6 +48,8 @@ pub(super) fn overrides(s: &Sentence<'_>) -> Option<Seen> {
             0.0
         } else if verb.is(THIRD) {
             0.6
+        } else if verb.is(PAST) {
+            0.3
         } else if s.before(i, 2, OFFER).is_some() {
             0.3
         } else if verb.is(FOREIGN) || verb.opens || s.commanded(i) > 0.0 || verb.is(ING) {
@@ -77,11 +79,12 @@ pub(super) fn protections(s: &Sentence<'_>) -> Option<Seen> {
         } else {
             0.5
         };
-        let mut strength: f64 = 0.35;
+        let guard = s.between(i, target + 2, GUARD);
+        let mut strength: f64 = if guard { 0.45 } else { 0.15 };
         if s.between(i, target + 2, QUANT | PRIOR | YOUR) {
             strength += 0.35;
         }
-        if (i..=target + 2).filter(|j| s.is(*j, SAFETY)).count() > 1 || s.any(SYSTEM | MODEL) {
+        if guard && ((i..=target + 2).filter(|j| s.is(*j, SAFETY)).count() > 1 || s.any(SYSTEM | MODEL)) {
             strength += 0.3;
         }
         if s.describes() {
@@ -98,6 +101,7 @@ pub(super) fn protections(s: &Sentence<'_>) -> Option<Seen> {
             best = Seen::best(best, Seen::new(0.9, target, i));
         }
         if let Some(target) = s.after(i, 4, SAFETY)
+            && s.between(i, target + 2, GUARD)
             && s.between(i, target, QUANT)
             && s.any(DOING | FOLLOW | MODAL)
         {
@@ -322,7 +326,7 @@ pub(super) fn authority(s: &Sentence<'_>) -> Option<Seen> {
             Some(_) if word.capitals => 0.7,
             _ if word.capitals && word.colon => 0.9,
             _ if word.capitals && word.opens => 0.7,
-            _ if s.any(MODEL | FOLLOW) && s.near(i, 3, RULES | NOTE).is_some() => 0.6,
+            _ if s.any(FOLLOW) && s.near(i, 3, RULES | NOTE).is_some() => 0.6,
             _ => continue,
         };
         best = Seen::best(best, Seen::new(strength, i, note.unwrap_or(i)));

@@ -27,9 +27,9 @@ pub(super) fn occasion(s: &Sentence<'_>) -> Option<Seen> {
     if s.channel == Channel::Result || !s.any(IDENT | TOOL) {
         return None;
     }
-    s.places(WHEN | ALWAYS | BEFORE).find_map(|i| {
+    s.places(WHEN | ALWAYS).find_map(|i| {
         let name = s.after(i, 6, IDENT)?;
-        let called = s.near(name, 4, EXEC | OFFER | ACT | SEND)?;
+        let called = s.near(name, 4, EXEC | OFFER)?;
         let ordered = s
             .commands(DOING | TELL)
             .find(|c| c.1 >= 0.9 && c.0 != called && c.0 > i)?;
@@ -53,7 +53,10 @@ pub(super) fn behaviour(s: &Sentence<'_>) -> Option<Seen> {
 pub(super) fn call(s: &Sentence<'_>) -> Option<Seen> {
     let mut best = None;
     for (i, force) in s.commands(EXEC) {
-        if force < 0.9 || s.is(i, SHELL) {
+        if force < 0.9
+            || s.is(i, SHELL)
+            || ["use", "install", "start", "issue"].contains(&s.spelled(i).to_ascii_lowercase().as_str())
+        {
             continue;
         }
         let Some(name) = s

@@ -2,7 +2,8 @@
 
 use crate::integrity::lexicon::{
     ACT, ALWAYS, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, INSERT, MODAL, NEG,
-    PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, SECRET, SEND, SHELL, SHOW, THIRD, THIS, USER, YOU,
+    PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW, THIRD, THIS, USER,
+    YOU,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -15,39 +16,41 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
     let moves = s.commands(INSERT | SEND).any(|c| c.1 >= 0.9);
     let mut best = None;
     for (i, force) in s.commands(READ | SEND | INSERT | SHOW) {
-        let Some(target) = s.after(i, 10, SECRET | CONVO).filter(|t| *t != i) else {
+        let Some(target) = s.clause(i, 10, SECRET | CONVO).filter(|t| *t != i) else {
             continue;
         };
         let hard = s.is(target, SECRET);
-        let mut strength: f64 = if s.is(i, SEND) {
-            if hard { 0.75 } else { 0.6 }
-        } else if s.is(i, INSERT) {
-            if hard { 0.6 } else { 0.5 }
-        } else if s.is(i, SHOW) {
-            if hard { 0.5 } else { 0.4 }
-        } else if hard {
-            0.4
-        } else {
-            0.1
+        let mut strength: f64 = match (hard, s.is(i, SEND), s.is(i, INSERT), s.is(i, SHOW)) {
+            (true, true, ..) => 0.45,
+            (false, true, ..) => 0.4,
+            (true, false, true, _) => 0.35,
+            (false, false, true, _) => 0.35,
+            (true, false, false, true) => 0.3,
+            (false, false, false, true) => 0.3,
+            (true, false, false, false) => 0.25,
+            (false, false, false, false) => 0.0,
         };
         if s.is(target, PATH) {
-            strength += 0.2;
+            strength += 0.25;
         }
         if reads && moves && hard {
             strength += 0.3;
         }
-        if s.any(DEST | EXTERN) && s.any(SEND | INSERT) {
+        if s.any(DEST | EXTERN) && s.any(SEND | INSERT | SHELL) {
+            strength += 0.3;
+        }
+        if s.between(i, target, QUANT | CONTENT) {
             strength += 0.2;
         }
-        if s.any(PARAM) && s.any(INSERT) && !s.is(target, PARAM) {
-            strength += 0.15;
+        if s.places(PARAM).any(|p| p > i && s.placed(p) && p != target) {
+            strength += 0.2;
         }
-        if s.between(i, target, QUANT) {
-            strength += 0.15;
+        if s.any(BEFORE | COVERT) || s.any(MODAL | ALWAYS | YOU) && s.any(RESPOND | CONTENT) {
+            strength += 0.2;
         }
         // Honest descriptions open with the verb: "List secrets", "Get messages of a conversation".
         if force < 0.9 {
-            strength *= 0.5;
+            strength *= 0.4;
         }
         best = Seen::best(best, Seen::new(strength.min(1.0) * force.max(0.6), i, target));
     }

@@ -1,8 +1,8 @@
 //! What is kept from the person: silence, and consent that nobody gave.
 
 use crate::integrity::lexicon::{
-    ACT, ASK, BASE, BYPASS, COVERT, EXEC, FOLLOW, GRANTED, IGNORE, ING, INSERT, MODAL, MODEL, NEG, PAST,
-    QUANT, READ, RESPOND, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
+    ACT, ASK, BASE, BYPASS, COVERT, EXEC, FOLLOW, GRANTED, IGNORE, ING, INSERT, MODAL, MODEL, NEG, OTHER,
+    PAST, QUANT, READ, RESPOND, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -16,11 +16,15 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
     let mut best = None;
     for i in s.places(NEG) {
         // "do not tell the user", "without mentioning it"
-        if let Some(tell) = s.after(i, 4, TELL) {
+        if let Some(tell) = s.clause(i, 4, TELL) {
             let word = s.word(tell)?;
+            let weak = word.is(SHOW);
             let person = s.after(tell, 6, USER);
             let pointer = s.after(tell, 3, THIS);
             let strength = match (person, pointer) {
+                // A customer or client is somebody else's person.
+                (Some(p), _) if s.is(p, OTHER) => 0.5,
+                (None, _) if weak => 0.1,
                 (Some(p), _) if p - tell <= 4 => 1.0,
                 (Some(_), Some(_)) => 1.0,
                 (Some(_), None) => 0.6,
@@ -34,11 +38,7 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             };
             // "does not show the value to the user": said of the tool, not to the model.
             let declared = s.before(i, 2, THIRD | THIS).is_some() && s.before(i, 3, MODAL).is_none();
-            let strength = if s.is(tell, SHOW) && !s.is(tell, SEND) {
-                strength * 0.8
-            } else {
-                strength
-            };
+            let strength = if weak { strength * 0.8 } else { strength };
             best = Seen::best(
                 best,
                 Seen::new(
@@ -99,14 +99,16 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
             && ask != i
             && !s.is(i, THIRD)
         {
-            let acts = s.any(SEND | EXEC | ACT | READ | FOLLOW | RESPOND) || s.is(i, BYPASS);
-            let by_order = s.any(MODAL | QUANT | USER)
-                || s.places(DOING | FOLLOW | RESPOND | BYPASS)
-                    .any(|v| s.commanded(v) > 0.8);
-            let strength = if acts && by_order && !s.describes() {
+            let commanded = s
+                .places(DOING | FOLLOW | RESPOND)
+                .any(|v| v != i && v != ask && s.commanded(v) > 0.8);
+            let skipped = s.is(i, BYPASS) && s.commanded(i) > 0.8 && s.between(i, ask, QUANT);
+            let strength = if s.describes() {
+                0.2
+            } else if commanded || skipped {
                 0.85
-            } else if acts {
-                0.4
+            } else if s.any(DOING) {
+                0.3
             } else {
                 0.1
             };
@@ -121,7 +123,7 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
         // "answer permission questions with yes"
         if let Some(verb) = s.before(i, 2, RESPOND | FOLLOW | ACT)
             && s.commanded(verb) > 0.8
-            && s.after(i, 3, ASK).is_some()
+            && s.after(i, 3, GRANTED).is_some()
         {
             best = Seen::best(best, Seen::new(0.9, verb, i));
         }
@@ -131,7 +133,12 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
         let by = s.before(i, 5, USER | SYSTEM | MODEL);
         let all = s.after(i, 4, QUANT | ACT | DOING);
         if let (Some(by), Some(all)) = (by, all) {
-            best = Seen::best(best, Seen::new(0.8, by, all));
+            let strength = if s.is(all, QUANT) || s.is(i + 2, DOING) {
+                0.8
+            } else {
+                0.4
+            };
+            best = Seen::best(best, Seen::new(strength, by, all));
         }
     }
     // "grant every request", "approve each request"
