@@ -58,9 +58,9 @@ pub fn score(text: &str, channel: Channel) -> Score {
     }
     encoded(shown, channel, &spelling, &mut raw);
     // A text about attacks is full of their words.
-    if spelling.mentions >= 6 && spelling.mentions * 60 >= spelling.words {
+    if spelling.mentions >= 5 && spelling.mentions * 90 >= spelling.words {
         for hit in &mut raw {
-            hit.value *= 0.55;
+            hit.value *= 0.4;
         }
     }
     let to_original = |at: &Range<usize>| revealed.map.original_range(at.clone(), text.len());

@@ -86,17 +86,18 @@ impl Sentence<'_> {
 
     /// As [`Self::after`], without leaving the clause: a comma or bracket ends it, a colon or "and" does not.
     pub(super) fn clause(&self, i: usize, reach: usize, classes: Classes) -> Option<usize> {
-        for j in i + 1..(i + 1 + reach).min(self.words.len()) {
-            let opens = self.words.get(j).is_some_and(|w| w.opens);
-            let carried = self.words.get(j - 1).is_some_and(|w| w.colon || w.is(AND));
-            if opens && !carried {
-                return None;
-            }
-            if self.is(j, classes) {
-                return Some(j);
-            }
-        }
-        None
+        (i + 1..self.clause_end(i, reach)).find(|j| self.is(*j, classes))
+    }
+
+    /// End (exclusive) of the clause of word `i`, at most `reach` words on.
+    pub(super) fn clause_end(&self, i: usize, reach: usize) -> usize {
+        let last = (i + 1 + reach).min(self.words.len());
+        (i + 1..last)
+            .find(|j| {
+                self.words.get(*j).is_some_and(|w| w.opens)
+                    && !self.words.get(j - 1).is_some_and(|w| w.colon || w.is(AND))
+            })
+            .unwrap_or(last)
     }
 
     /// Whether a preposition of place stands up to three words before `i`: "in the `x` field", "as `x`".
@@ -171,7 +172,21 @@ impl Sentence<'_> {
                     break;
                 }
             }
-            return 0.0;
+            // "For each review also execute ...": an introduction, then the command.
+            const INTRODUCTIONS: [&str; 9] = ["for", "to", "on", "at", "upon", "during", "with", "in", "by"];
+            let start = (0..=i)
+                .rev()
+                .find(|j| self.words.get(*j).is_some_and(|w| w.opens))
+                .unwrap_or(0);
+            let led = INTRODUCTIONS
+                .iter()
+                .any(|p| self.spelled(start).eq_ignore_ascii_case(p));
+            let verbs = (start + 1..i).any(|j| self.words.get(j).is_some_and(|w| w.is(BASE | THIRD | PAST)));
+            return if led && i - start >= 2 && i - start <= 6 && !verbs {
+                0.9
+            } else {
+                0.0
+            };
         }
         // "must be sent", "should be passed"; "calling", "sending" after "by" or "without" are no commands.
         if word.is(PAST) {
@@ -224,6 +239,10 @@ impl Sentence<'_> {
             .rev()
             .find(|e| self.text.is_char_boundary(*e))
             .unwrap_or(last.end);
-        self.text.get(first.start..end).unwrap_or_default()
+        // With the marks just before it, such as the dashes of an option.
+        let start = (first.start.saturating_sub(4)..=first.start)
+            .find(|s| self.text.is_char_boundary(*s))
+            .unwrap_or(first.start);
+        self.text.get(start..end).unwrap_or_default()
     }
 }

@@ -74,8 +74,10 @@ pub(super) fn protections(s: &Sentence<'_>) -> Option<Seen> {
         };
         let force = if s.negated(i) {
             0.0
-        } else if s.commanded(i) > 0.0 || s.is(i, THIRD | ING) {
+        } else if s.commanded(i) > 0.0 || s.is(i, ING) {
             1.0
+        } else if s.is(i, THIRD) {
+            0.7
         } else {
             0.5
         };
@@ -185,7 +187,7 @@ pub(super) fn priority(s: &Sentence<'_>) -> Option<Seen> {
     let others = s.places(OTHER).find(|i| s.after(*i, 2, TOOL).is_some());
     let everything = s
         .places(QUANT | ALWAYS)
-        .find(|i| s.after(*i, 2, RESPOND | CONVO | ACT).is_some());
+        .find(|i| s.after(*i, 2, RESPOND | CONVO | ACT | NOTE).is_some());
     let urged = s.any(ALWAYS | MODAL) || s.places(PREFER).any(|i| s.commanded(i) > 0.0);
     if let (Some(this), Some(obey)) = (this, s.places(FOLLOW).find(|i| s.commanded(*i) > 0.0))
         && obey < this
@@ -236,7 +238,8 @@ pub(super) fn rider(s: &Sentence<'_>) -> Option<Seen> {
         .find_map(|(i, _)| {
             let answer = s.after(i, 14, RESPOND)?;
             let owned = s.before(answer, 4, YOUR | QUANT | ALWAYS).is_some();
-            Seen::new(if owned { 1.0 } else { 0.0 }, i, answer)
+            let strength = if s.channel == Channel::Result { 1.0 } else { 0.5 };
+            Seen::new(if owned { strength } else { 0.0 }, i, answer)
         })
 }
 
@@ -249,6 +252,11 @@ pub(super) fn precondition(s: &Sentence<'_>) -> Option<Seen> {
     for i in s.places(BEFORE) {
         let subject = s.after(i, 5, RESPOND | THIS | YOU | EXEC | SHOW | QUANT);
         let Some(subject) = subject else { continue };
+        // "Before you can solve the task ..., please do the following first:" names no deed yet.
+        let owned = s.is(subject, YOU) && s.after(subject, 5, RESPOND | FOLLOW).is_some();
+        if owned && s.words.last().is_some_and(|w| w.colon || w.is(BEFORE | THIS)) {
+            best = Seen::best(best, Seen::new(0.9, i, s.words.len() - 1));
+        }
         let command = s
             .places(DOING)
             .filter(|v| s.commanded(*v) >= 0.9 && *v != subject && !s.is(*v, ING))
@@ -273,6 +281,13 @@ pub(super) fn precondition(s: &Sentence<'_>) -> Option<Seen> {
 pub(super) fn task(s: &Sentence<'_>) -> Option<Seen> {
     if s.channel != Channel::Result || !s.any(RESPOND) {
         return None;
+    }
+    // "the task that I gave you"
+    if let Some(i) = s.places(RESPOND).find(|i| {
+        s.after(*i, 5, YOU)
+            .is_some_and(|y| (s.between(*i, y, PAST) || s.spelled(y - 1) == "gave"))
+    }) {
+        return Seen::new(0.9, i, i + 1);
     }
     let command = s.commands(DOING).find(|c| c.1 >= 0.9)?.0;
     let owned = s
@@ -322,7 +337,8 @@ pub(super) fn authority(s: &Sentence<'_>) -> Option<Seen> {
         let note = s.after(i, 2, NOTE | RULES);
         let closes = |j: usize| s.word(j).is_some_and(|w| w.colon) || s.word(j + 1).is_some_and(|w| w.opens);
         let strength = match note {
-            Some(n) if (word.capitals || s.is(n, RULES)) && closes(n) => 1.0,
+            Some(n) if word.capitals && closes(n) => 1.0,
+            Some(n) if s.is(n, RULES) && s.word(n).is_some_and(|w| w.colon) => 1.0,
             Some(_) if word.capitals => 0.7,
             _ if word.capitals && word.colon => 0.9,
             _ if word.capitals && word.opens => 0.7,

@@ -59,14 +59,14 @@ pub(super) fn call(s: &Sentence<'_>) -> Option<Seen> {
         {
             continue;
         }
-        let Some(name) = s
-            .after(i, 5, IDENT | SHELL | DANGER)
-            .or_else(|| s.after(i, 3, TOOL).filter(|t| s.before(*t, 2, THIS).is_none()))
-        else {
-            continue;
-        };
+        let tool = |t: usize| s.before(t, 2, THIS).is_none();
+        let place = s.clause(i, 8, DEST).filter(|_| s.channel == Channel::Result);
+        let name = s
+            .clause(i, 5, IDENT | DANGER)
+            .or_else(|| s.clause(i, 3, TOOL).filter(|t| tool(*t)));
+        let Some(name) = name.or(place) else { continue };
         let mut strength: f64 = 0.0;
-        if s.is(name, DANGER | SECRET | SHELL) {
+        if s.is(name, DANGER | SECRET) || s.is(name, TOOL) && s.is(name.saturating_sub(1), SHELL) {
             strength += 0.4;
         }
         if s.any(DEST) {

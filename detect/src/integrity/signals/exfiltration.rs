@@ -73,6 +73,10 @@ pub(super) fn sent(s: &Sentence<'_>) -> Option<Seen> {
         } else {
             0.0
         };
+        // "email address", "report@host": the noun.
+        if s.is(i + 1, RECIPIENT) || s.is(i, SHELL) && !s.any(CONVO | SECRET | CONTENT) {
+            continue;
+        }
         let force = if s.is(i, SHELL) && force > 0.0 {
             1.0
         } else {
@@ -115,8 +119,11 @@ pub(super) fn side_parameter(s: &Sentence<'_>) -> Option<Seen> {
         if force < 0.5 {
             continue;
         }
-        let into = (i + 1..(i + 12).min(s.words.len()))
-            .find(|j| s.word(*j).is_some_and(|w| w.quoted || w.is(PARAM)));
+        let into = (i + 1..s.clause_end(i, 12)).find(|j| {
+            s.word(*j)
+                .is_some_and(|w| w.quoted && s.channel != Channel::Result || w.is(PARAM))
+                && s.placed(*j)
+        });
         let Some(into) = into else { continue };
         let carried = s.between(i, into, THIS | CONTENT | QUANT | CONVO | SECRET);
         let strength = if s.after_secret && carried {
@@ -150,7 +157,7 @@ pub(super) fn shell(s: &Sentence<'_>) -> Option<Seen> {
     let fetches = s.after(i, 6, DEST);
     let ordered = s
         .commands(EXEC | FOLLOW)
-        .find(|c| c.1 >= 0.9 && !s.is(c.0, SHELL));
+        .find(|c| c.1 >= 0.9 && !s.is(c.0, SHELL) && c.0 < i && i - c.0 < 10);
     let silent = s.any(COVERT | BEFORE | MODAL);
     let mut strength: f64 = 0.0;
     if fetches.is_some() {
@@ -204,7 +211,9 @@ pub(super) fn rerouted(s: &Sentence<'_>) -> Option<Seen> {
 /// Decode something and do what it says.
 pub(super) fn decode(s: &Sentence<'_>) -> Option<Seen> {
     let (i, force) = s.commands(DECODE).next()?;
-    let obey = s.after(i, 14, FOLLOW | EXEC)?;
-    (s.commanded(obey) >= 0.9).then_some(())?;
+    let obey = s
+        .commands(FOLLOW | EXEC)
+        .find(|c| c.0 > i && c.0 - i <= 14 && c.1 >= 0.9)?
+        .0;
     Seen::new(force, i, obey)
 }

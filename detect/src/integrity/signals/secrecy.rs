@@ -23,7 +23,7 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             let pointer = s.after(tell, 3, THIS);
             let strength = match (person, pointer) {
                 // A customer or client is somebody else's person.
-                (Some(p), _) if s.is(p, OTHER) => 0.5,
+                (Some(p), _) if s.is(p, ING) => 0.5,
                 (None, _) if weak => 0.1,
                 (Some(p), _) if p - tell <= 4 => 1.0,
                 (Some(_), Some(_)) => 1.0,
@@ -105,8 +105,10 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
             let skipped = s.is(i, BYPASS) && s.commanded(i) > 0.8 && s.between(i, ask, QUANT);
             let strength = if s.describes() {
                 0.2
-            } else if commanded || skipped {
+            } else if (commanded || skipped) && (s.any(USER | QUANT | FOLLOW) || !s.is(ask, BASE)) {
                 0.85
+            } else if commanded || skipped {
+                0.6
             } else if s.any(DOING) {
                 0.3
             } else {
