@@ -3,6 +3,9 @@
 //! No IO, no clock and no unsafe code in this crate: time comes in as a value, and no input may panic.
 #![forbid(unsafe_code)]
 
+pub mod corpus;
 pub mod finding;
+pub mod integrity;
+pub mod text;
 
 pub use finding::{Evidence, Finding, Kind, Severity};
