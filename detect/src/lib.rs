@@ -3,6 +3,8 @@
 //! No IO, no clock and no unsafe code in this crate: time comes in as a value, and no input may panic.
 #![forbid(unsafe_code)]
 
+pub mod corpus;
+pub mod egress;
 pub mod finding;
 
 pub use finding::{Evidence, Finding, Kind, Severity};

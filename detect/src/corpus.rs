@@ -1,0 +1,3 @@
+//! `kams detect --corpus`: rows of the shared corpora in, result rows out.
+
+pub mod egress;
