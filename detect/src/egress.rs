@@ -23,6 +23,7 @@ mod names;
 mod pem;
 mod phone;
 mod record;
+mod region;
 mod span;
 mod text;
 mod token;
@@ -35,6 +36,7 @@ pub use record::Salt;
 
 use json::{Item, Place, decoded, walk};
 use record::Recorder;
+pub(crate) use region::outgoing;
 pub(crate) use span::Hit;
 use span::to_source;
 use text::{Context, number, scan};
@@ -69,6 +71,19 @@ pub fn scan_arguments(arguments: &[u8], tool: Option<&str>, salt: &Salt) -> Vec<
     hits(arguments, &mut |place, string, class, value, documented| {
         recorder.record(class, value, documented, string, |hide| place.path(hide));
     });
+    recorder.into_findings(tool)
+}
+
+/// Findings in a whole message from client to server: in the arguments of tools and prompts and in elicitation and
+/// sampling answers, `_meta` left out. Paths begin at the value that carries the data (`$` is `params.arguments`).
+pub fn scan_message(message: &[u8], tool: Option<&str>, salt: &Salt) -> Vec<Finding> {
+    let mut recorder = Recorder::new(salt);
+    for region in outgoing(message) {
+        let start = region.start;
+        hits(message.get(region).unwrap_or_default(), &mut |place, string, class, value, documented| {
+            recorder.record(class, value, documented, start + string, |hide| place.path(hide));
+        });
+    }
     recorder.into_findings(tool)
 }
 

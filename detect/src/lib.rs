@@ -6,5 +6,6 @@
 pub mod corpus;
 pub mod egress;
 pub mod finding;
+pub mod redact;
 
 pub use finding::{Evidence, Finding, Kind, Severity};
