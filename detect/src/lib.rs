@@ -3,7 +3,9 @@
 //! No IO, no clock and no unsafe code in this crate: time comes in as a value, and no input may panic.
 #![forbid(unsafe_code)]
 
+pub mod behaviour;
 pub mod corpus;
+pub mod cost;
 pub mod egress;
 pub mod finding;
 pub mod redact;
