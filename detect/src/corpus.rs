@@ -2,20 +2,32 @@
 //!
 //! Each detector family has a module with the kinds it knows; a row's kind picks the module.
 
+pub mod behaviour;
+pub mod egress;
 mod integrity;
 
 use serde_json::{Map, Value, json};
 
+use crate::egress::Salt;
 use crate::finding::{Evidence, Finding};
 use crate::integrity::Thresholds;
 
 /// How rows are to be judged.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
+    /// Salt of the digests.
+    pub salt: Salt,
     /// Drift rows are compared with a pinned baseline rather than a provisional one.
     pub pinned: bool,
     /// Thresholds of the text detectors.
     pub thresholds: Thresholds,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        // Rows are tried offline and compared between hosts: their digests must not depend on one.
+        Self { salt: Salt::new(b"kams corpus"), pinned: false, thresholds: Thresholds::default() }
+    }
 }
 
 /// A row could not be judged.
@@ -37,6 +49,8 @@ pub fn judge(row: &Value, options: &Options) -> Result<Value, CorpusError> {
         "tool_description" | "tool_param" | "server_instructions" | "tool_name" | "tool_result" | "drift" => {
             integrity::judge(kind, row, options)?
         }
+        "secret" | "args" => return Ok(egress::row(row, &options.salt)),
+        "behaviour" => return Ok(behaviour::row(row)),
         other => return Err(CorpusError::UnknownKind(other.to_owned())),
     };
     out.insert("id".to_owned(), row.get("id").cloned().unwrap_or(Value::Null));
