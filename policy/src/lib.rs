@@ -1,2 +1,47 @@
 //! Policy text to checked policy to decision. Pure: no IO, no clock, no unsafe.
+//!
+//! ```
+//! use kams_policy::{NoFiles, Policy};
+//!
+//! let policy = Policy::default_policy();
+//! assert!(policy.rules().len() >= 4);
+//! let problems = Policy::load("p.yaml", "version: 1\nmoed: enforce\n", &NoFiles).unwrap_err();
+//! assert_eq!((problems[0].line, problems[0].column), (2, 1));
+//! ```
+//!
+//! The way in is [`Policy::load`]; the way out, for one message at a time, is [`Gate`], which joins the policy
+//! with the state it needs (restrictions, runs, approvals). Each part also stands alone.
 #![forbid(unsafe_code)]
+
+mod action;
+mod decide;
+mod document;
+mod duration;
+mod exception;
+mod explain;
+mod file;
+mod glob;
+mod index;
+mod known;
+mod matcher;
+mod mode;
+mod policy;
+mod problem;
+mod reader;
+mod restriction;
+mod run;
+mod time;
+mod tree;
+
+pub use action::{Action, Outcome};
+pub use decide::{Call, Decision, Finding, Hit, Start, Subject};
+pub use exception::Exception;
+pub use explain::{Explanation, Verdict};
+pub use file::{Files, NoFiles};
+pub use glob::Glob;
+pub use matcher::{Baseline, Event};
+pub use mode::{Fail, Mode, Network};
+pub use policy::{Policy, Rule, Settings};
+pub use problem::{Level, Problem};
+pub use restriction::{Restriction, RestrictionSet};
+pub use time::Now;

@@ -1,0 +1,2 @@
+//! Runs.
+pub(crate) mod key;
