@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod canonical;
 mod decide;
 mod document;
 mod duration;
@@ -23,6 +24,7 @@ mod file;
 mod glob;
 mod index;
 mod known;
+mod logic;
 mod matcher;
 mod mode;
 mod policy;
@@ -39,9 +41,11 @@ pub use exception::Exception;
 pub use explain::{Explanation, Verdict};
 pub use file::{Files, NoFiles};
 pub use glob::Glob;
+pub use canonical::canonical;
+pub use logic::{Expr, LogicError, apply};
 pub use matcher::{Baseline, Event};
 pub use mode::{Fail, Mode, Network};
-pub use policy::{Policy, Rule, Settings};
+pub use policy::{ApprovalPolicy, Policy, Rule, Settings, Thresholds};
 pub use problem::{Level, Problem};
 pub use restriction::{Restriction, RestrictionSet};
 pub use time::Now;
