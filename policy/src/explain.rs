@@ -9,7 +9,7 @@ use crate::time::Now;
 
 /// What became of one rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Verdict {
+pub enum RuleVerdict {
     /// It matched.
     Matched,
     /// Its `match` key named here did not hold.
@@ -24,7 +24,7 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// Each rule in order: name, action, line, verdict.
-    pub rules: Vec<(String, Action, u32, Verdict)>,
+    pub rules: Vec<(String, Action, u32, RuleVerdict)>,
     /// Mode and the `servers` entry it came from.
     pub settings: Settings,
     /// The decision itself.
@@ -37,13 +37,13 @@ impl Policy {
         let view = View::from(finding);
         let rules = self.rules.iter().map(|rule| {
             let verdict = if !rule.matcher.listens(view.event) {
-                Verdict::OtherEvent
+                RuleVerdict::OtherEvent
             } else if let Some(key) = rule.matcher.failing(&view) {
-                Verdict::NoMatch(key)
+                RuleVerdict::NoMatch(key)
             } else if rule.unless.iter().any(|unless| unless.matches(&view)) {
-                Verdict::Exempt
+                RuleVerdict::Exempt
             } else {
-                Verdict::Matched
+                RuleVerdict::Matched
             };
             (rule.name.clone(), rule.action, rule.line, verdict)
         });

@@ -59,7 +59,9 @@ pub(crate) struct Data(datalogic_rs::ParsedData);
 
 impl Data {
     pub(crate) fn new(json: &Json) -> Option<Self> {
-        datalogic_rs::ParsedData::from_json(&json.to_string()).ok().map(Self)
+        datalogic_rs::ParsedData::from_json(&json.to_string())
+            .ok()
+            .map(Self)
     }
 }
 
@@ -145,7 +147,9 @@ fn to_json(value: &DataValue<'_>, depth: usize) -> Json {
             Json::Array(items.iter().map(|item| to_json(item, depth + 1)).collect())
         }
         DataValue::Object(pairs) if depth < MAX_DEPTH * 2 => {
-            let pairs = pairs.iter().map(|(k, v)| ((*k).to_owned(), to_json(v, depth + 1)));
+            let pairs = pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), to_json(v, depth + 1)));
             Json::Object(pairs.collect())
         }
         _ => Json::Null,

@@ -53,7 +53,12 @@ impl<'t> Reader<'t> {
 
     /// All problems in the order of their places.
     pub(crate) fn into_problems(mut self) -> Vec<Problem> {
-        self.problems.sort_by_key(|p| (p.line, p.column));
+        // Problems of this text first, those of the documents it names after it.
+        let name = self.source.name;
+        self.problems.sort_by(|a, b| {
+            let order = |p: &Problem| (p.file != name, p.file.clone(), p.line, p.column);
+            order(a).cmp(&order(b))
+        });
         if self.suppressed > 0 {
             let message = format!("{} more problems are not shown", self.suppressed);
             self.problems
@@ -64,7 +69,18 @@ impl<'t> Reader<'t> {
 
     /// Takes over problems of another text.
     pub(crate) fn absorb(&mut self, problems: Vec<Problem>) {
-        self.problems.extend(problems);
+        for problem in problems {
+            if self.problems.len() < MAX_PROBLEMS {
+                self.problems.push(problem);
+            } else {
+                self.suppressed += 1;
+            }
+        }
+    }
+
+    /// Errors so far.
+    pub(crate) fn error_count(&self) -> usize {
+        self.problems.iter().filter(|p| p.level == Level::Error).count() + self.suppressed
     }
 
     fn report(&mut self, level: Level, place: Place, message: String, suggestion: Option<String>) {

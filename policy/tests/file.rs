@@ -1,13 +1,16 @@
 //! The policy file: what loads, and how everything that is wrong with it is told.
-#![expect(clippy::tests_outside_test_module, reason = "an integration test is a test module")]
+#![expect(
+    clippy::tests_outside_test_module,
+    reason = "an integration test is a test module"
+)]
 
 use std::fmt::Write as _;
 
-use kams_policy::{
-    Action, Baseline, Call, Decision, Exception, Fail, Finding, Level, Mode, Network, NoFiles, Now, Outcome, Policy, Problem, Start,
-    Subject, Verdict,
-};
 use kams_detect::finding::{Kind, Severity};
+use kams_policy::{
+    Action, Baseline, Call, Decision, Exception, Fail, Finding, Level, Mode, Network, NoFiles, Now, Outcome,
+    Policy, Problem, RuleVerdict, Start, Subject,
+};
 
 const NOW: Now = Now::at(1_800_000_000_000);
 
@@ -62,7 +65,10 @@ fn the_default_policy_does_what_the_specification_says() {
     let policy = Policy::default_policy();
     assert!(policy.warnings().is_empty(), "{}", show(policy.warnings()));
     let observed = decide(&policy, &egress(&["aws_key"]));
-    assert_eq!((observed.outcome, observed.action), (Outcome::Allow, Some(Action::Alert)));
+    assert_eq!(
+        (observed.outcome, observed.action),
+        (Outcome::Allow, Some(Action::Alert))
+    );
     assert_eq!(observed.would, Some(Action::BlockCall));
 
     let text = Policy::default_text().replace("mode: observe", "mode: enforce");
@@ -92,7 +98,10 @@ fn the_default_policy_does_what_the_specification_says() {
     result.severity = Severity::High;
     let blocked = decide(&policy, &result);
     assert_eq!(blocked.action, Some(Action::BlockTool));
-    assert_eq!(blocked.restriction.and_then(|r| r.until_ms), Some(NOW.wall_ms + 900_000));
+    assert_eq!(
+        blocked.restriction.and_then(|r| r.until_ms),
+        Some(NOW.wall_ms + 900_000)
+    );
 }
 
 #[test]
@@ -156,13 +165,25 @@ approvals: {timeout: 0s, allow_self: yes}
         (28, "`0s` is no duration"),
         (28, "must be true or false"),
     ] {
-        assert!(all.iter().any(|p| p.line == line && p.message.contains(words)), "line {line}: {words}\n{shown}");
+        assert!(
+            all.iter().any(|p| p.line == line && p.message.contains(words)),
+            "line {line}: {words}\n{shown}"
+        );
     }
-    for hint in ["did you mean `mode`?", "did you mean `block_tool`?", "did you mean `aws_key`?", "did you mean `server`?", "`15s` or `15m`"] {
+    for hint in [
+        "did you mean `mode`?",
+        "did you mean `block_tool`?",
+        "did you mean `aws_key`?",
+        "did you mean `server`?",
+        "`15s` or `15m`",
+    ] {
         assert!(shown.contains(hint), "{hint}\n{shown}");
     }
     assert!(all.is_sorted_by_key(|p| (p.line, p.column)));
-    assert!(all.iter().all(|p| p.excerpt == text.lines().nth(p.line as usize - 1).unwrap()));
+    assert!(
+        all.iter()
+            .all(|p| p.excerpt == text.lines().nth(p.line as usize - 1).unwrap())
+    );
 }
 
 #[test]
@@ -175,10 +196,17 @@ fn the_strongest_action_wins_whatever_the_order_and_all_are_recorded() {
                 "b" => "block_call",
                 _ => "require_approval",
             };
-            writeln!(text, "  - {{name: {name}, match: {{on: finding}}, action: {action}}}").unwrap();
+            writeln!(
+                text,
+                "  - {{name: {name}, match: {{on: finding}}, action: {action}}}"
+            )
+            .unwrap();
         }
         let decision = decide(&load(&text), &egress(&["jwt"]));
-        assert_eq!((decision.action, decision.rule.as_deref()), (Some(Action::BlockCall), Some("b")));
+        assert_eq!(
+            (decision.action, decision.rule.as_deref()),
+            (Some(Action::BlockCall), Some("b"))
+        );
         let hits: Vec<&str> = decision.hits.iter().map(|h| h.rule.as_str()).collect();
         assert_eq!(hits, order);
     }
@@ -194,7 +222,11 @@ fn unless_globs_and_severity_are_honoured() {
     f.subject.server = "npm:other";
     assert_eq!(decide(&policy, &f).outcome, Outcome::Block);
     f.subject.tool = Some("store_secret");
-    assert_eq!(decide(&policy, &f).outcome, Outcome::Block, "both keys of an unless must hold");
+    assert_eq!(
+        decide(&policy, &f).outcome,
+        Outcome::Block,
+        "both keys of an unless must hold"
+    );
     f.subject.agent = "codex";
     assert!(decide(&policy, &f).passes());
     f.subject.agent = "x";
@@ -213,12 +245,18 @@ fn the_first_servers_entry_that_matches_wins() {
     let mut s = subject();
     s.user = "ci";
     let settings = policy.settings(&s);
-    assert_eq!((settings.mode, settings.fail, settings.network, settings.line), (Mode::Enforce, Fail::Closed, Network::None, Some(4)));
+    assert_eq!(
+        (settings.mode, settings.fail, settings.network, settings.line),
+        (Mode::Enforce, Fail::Closed, Network::None, Some(4))
+    );
     s.user = "ana";
     s.agent = "codex";
     assert_eq!(policy.settings(&s).fail, Fail::Open);
     s.agent = "x";
-    assert_eq!((policy.settings(&s).network, policy.settings(&s).mode), (Network::Notify, Mode::Observe));
+    assert_eq!(
+        (policy.settings(&s).network, policy.settings(&s).mode),
+        (Network::Notify, Mode::Observe)
+    );
 }
 
 #[test]
@@ -228,29 +266,49 @@ fn rules_on_calls_and_server_starts_stand_apart_from_findings() {
     );
     let mut s = subject();
     s.user = "ci";
-    assert_eq!(policy.on_start(&Start { subject: s }, NOW).outcome, Outcome::Allow);
+    assert_eq!(
+        policy.on_start(&Start { subject: s }, NOW).outcome,
+        Outcome::Allow
+    );
     s.server = "npm:evil";
-    assert_eq!(policy.on_start(&Start { subject: s }, NOW).action, Some(Action::BlockServer));
+    assert_eq!(
+        policy.on_start(&Start { subject: s }, NOW).action,
+        Some(Action::BlockServer)
+    );
     let mut f = egress(&["jwt"]);
     f.subject = s;
     assert!(decide(&policy, &f).hits.is_empty());
     let mut s = subject();
     s.tool = Some("delete_all");
-    let call = Call { subject: s, baseline: Some(Baseline::Pinned) };
+    let call = Call {
+        subject: s,
+        baseline: Some(Baseline::Pinned),
+    };
     let held = policy.on_call(&call, NOW);
-    assert_eq!((held.outcome, held.approver_group.as_deref()), (Outcome::RequireApproval, Some("g")));
+    assert_eq!(
+        (held.outcome, held.approver_group.as_deref()),
+        (Outcome::RequireApproval, Some("g"))
+    );
 }
 
 #[test]
 fn a_stream_that_is_only_watched_records_what_would_have_happened() {
-    let policy = load("version: 1\nmode: enforce\nrules:\n  - {name: a, match: {kind: EGRESS_SENSITIVE}, action: block_call}\n  - {name: k, match: {kind: COST_SPIKE}, action: kill_server}\n");
+    let policy = load(
+        "version: 1\nmode: enforce\nrules:\n  - {name: a, match: {kind: EGRESS_SENSITIVE}, action: block_call}\n  - {name: k, match: {kind: COST_SPIKE}, action: kill_server}\n",
+    );
     let mut f = egress(&["jwt"]);
     f.subject.relayed = false;
     let d = decide(&policy, &f);
-    assert_eq!((d.outcome, d.action, d.would), (Outcome::Allow, Some(Action::Alert), Some(Action::BlockCall)));
+    assert_eq!(
+        (d.outcome, d.action, d.would),
+        (Outcome::Allow, Some(Action::Alert), Some(Action::BlockCall))
+    );
     f.kind = Kind::CostSpike;
     let d = decide(&policy, &f);
-    assert_eq!((d.outcome, d.action, d.would), (Outcome::Allow, Some(Action::KillServer), None));
+    assert_eq!(
+        (d.outcome, d.action, d.would),
+        (Outcome::Allow, Some(Action::KillServer), None)
+    );
 }
 
 #[test]
@@ -259,13 +317,20 @@ fn exceptions_set_a_decision_aside_until_they_expire() {
         "version: 1\nmode: enforce\nrules:\n  - {name: a, match: {kind: EGRESS_SENSITIVE}, action: block_call}\nexceptions:\n  - {fingerprint: f1, owner: ana, reason: test account, expires: 2027-02-01}\n",
     );
     let d = decide(&policy, &egress(&["jwt"]));
-    assert!(d.passes() && d.hits[0].excepted.as_deref() == Some("ana: test account"), "{d:?}");
+    assert!(
+        d.passes() && d.hits[0].excepted.as_deref() == Some("ana: test account"),
+        "{d:?}"
+    );
     let late = Now::at(1_900_000_000_000);
-    assert_eq!(policy.on_finding(&egress(&["jwt"]), &[], late).outcome, Outcome::Block);
+    assert_eq!(
+        policy.on_finding(&egress(&["jwt"]), &[], late).outcome,
+        Outcome::Block
+    );
     let mut other = egress(&["jwt"]);
     other.fingerprint = "f2";
     assert_eq!(decide(&policy, &other).outcome, Outcome::Block);
-    let extra = Exception::parse("{match: {tool: send}, owner: ben, reason: agreed, expires: 2027-06-01}").unwrap();
+    let extra =
+        Exception::parse("{match: {tool: send}, owner: ben, reason: agreed, expires: 2027-06-01}").unwrap();
     assert!(policy.on_finding(&other, &[extra], NOW).passes());
     assert!(Exception::parse("{match: {}, owner: b, reason: r, expires: 2027-06-01}").is_err());
     assert!(Exception::parse("{fingerprint: x, owner: b, expires: 2027-06-01}").is_err());
@@ -301,7 +366,11 @@ servers:
         (10, "disagree"),
         (14, "never reached"),
     ] {
-        assert!(all.iter().any(|p| p.line == line && p.message.contains(words)), "{line} {words}\n{}", show(&all));
+        assert!(
+            all.iter().any(|p| p.line == line && p.message.contains(words)),
+            "{line} {words}\n{}",
+            show(&all)
+        );
     }
     assert_eq!(all.len(), 8, "{}", show(&all));
 }
@@ -312,8 +381,16 @@ fn explain_names_the_first_condition_that_failed() {
         "version: 1\nrules:\n  - {name: a, match: {kind: EGRESS_SENSITIVE, tool: x}, action: block_call}\n  - {name: b, match: {kind: EGRESS_SENSITIVE}, unless: {user: ana}, action: block_call}\n  - {name: c, match: {kind: EGRESS_SENSITIVE}, action: alert}\n  - {name: d, match: {on: call}, action: alert}\n",
     );
     let e = policy.explain(&egress(&["jwt"]), &[], NOW);
-    let verdicts: Vec<Verdict> = e.rules.into_iter().map(|r| r.3).collect();
-    assert_eq!(verdicts, [Verdict::NoMatch("tool"), Verdict::Exempt, Verdict::Matched, Verdict::OtherEvent]);
+    let verdicts: Vec<RuleVerdict> = e.rules.into_iter().map(|r| r.3).collect();
+    assert_eq!(
+        verdicts,
+        [
+            RuleVerdict::NoMatch("tool"),
+            RuleVerdict::Exempt,
+            RuleVerdict::Matched,
+            RuleVerdict::OtherEvent
+        ]
+    );
     assert_eq!(e.decision.rule.as_deref(), Some("c"));
 }
 
@@ -327,10 +404,19 @@ fn ten_thousand_rules_find_the_few_that_matter() {
             2 => format!("'*-s{i}'"),
             _ => format!("[npm:a{i}, npm:b{i}]"),
         };
-        writeln!(text, "  - name: r{i}\n    match: {{kind: EGRESS_SENSITIVE, server: {pattern}}}\n    action: block_call").unwrap();
+        writeln!(
+            text,
+            "  - name: r{i}\n    match: {{kind: EGRESS_SENSITIVE, server: {pattern}}}\n    action: block_call"
+        )
+        .unwrap();
     }
     let policy = load(&text);
-    for (server, rule) in [("npm:s4000", "r4000"), ("npm:s4001-x", "r4001"), ("pypi:x-s4002", "r4002"), ("npm:b4003", "r4003")] {
+    for (server, rule) in [
+        ("npm:s4000", "r4000"),
+        ("npm:s4001-x", "r4001"),
+        ("pypi:x-s4002", "r4002"),
+        ("npm:b4003", "r4003"),
+    ] {
         let mut f = egress(&["jwt"]);
         f.subject.server = server;
         let d = decide(&policy, &f);
@@ -342,10 +428,20 @@ fn ten_thousand_rules_find_the_few_that_matter() {
 
 #[test]
 fn an_empty_or_foreign_text_is_refused_with_words() {
-    for text in ["", "# nothing\n", "[]", "version", "\u{0}", "version: 1\nversion: 1", "version: 1\n<<: {a: 1}"] {
+    for text in [
+        "",
+        "# nothing\n",
+        "[]",
+        "version",
+        "\u{0}",
+        "version: 1\nversion: 1",
+        "version: 1\n<<: {a: 1}",
+    ] {
         assert!(Policy::load("p", text, &NoFiles).is_err(), "{text:?}");
     }
-    let numbers = load("version: 1\nmode: enforce\nrules:\n  - {name: 12, match: {kind: EGRESS_SENSITIVE, user: [1000, no]}, action: block_call}\n");
+    let numbers = load(
+        "version: 1\nmode: enforce\nrules:\n  - {name: 12, match: {kind: EGRESS_SENSITIVE, user: [1000, no]}, action: block_call}\n",
+    );
     let mut f = egress(&["jwt"]);
     for user in ["1000", "no"] {
         f.subject.user = user;

@@ -25,7 +25,8 @@ pub(crate) fn check(reader: &mut Reader<'_>, node: &Node, paths: &dyn Paths) -> 
     };
     walk.node(node, 0);
     if walk.nodes > MAX_NODES {
-        walk.reader.error(node.place, format!("the rule has more than {MAX_NODES} nodes"));
+        walk.reader
+            .error(node.place, format!("the rule has more than {MAX_NODES} nodes"));
     }
     walk.reads
 }
@@ -60,25 +61,35 @@ impl Walk<'_, '_> {
     }
 
     fn operator(&mut self, name: &str, place: crate::tree::Place, node: &Node, args: &Node, loops: usize) {
-        let known = OPERATORS.iter().find(|(known, ..)| *known == name && name != "log");
+        let known = OPERATORS
+            .iter()
+            .find(|(known, ..)| *known == name && name != "log");
         let Some((_, min, max)) = known else {
             let names = OPERATORS.iter().map(|(known, ..)| *known).filter(|n| *n != "log");
             let hint = match nearest(name, names.clone()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("operators: {}", names.collect::<Vec<_>>().join(" ")),
             };
-            self.reader.error_hint(place, format!("unknown operator `{}`", show(name)), hint);
+            self.reader
+                .error_hint(place, format!("unknown operator `{}`", show(name)), hint);
             return;
         };
         let one = std::slice::from_ref(args);
-        let list = if let Value::List(items) = &args.value { items.as_slice() } else { one };
+        let list = if let Value::List(items) = &args.value {
+            items.as_slice()
+        } else {
+            one
+        };
         if list.len() < *min || list.len() > *max {
             let want = match (min, max) {
                 (min, &usize::MAX) => format!("at least {min}"),
                 (min, max) if min == max => min.to_string(),
                 (min, max) => format!("{min} to {max}"),
             };
-            self.reader.error(place, format!("`{name}` takes {want} arguments, not {}", list.len()));
+            self.reader.error(
+                place,
+                format!("`{name}` takes {want} arguments, not {}", list.len()),
+            );
         }
         if name == "var" {
             self.var(list, node, loops);
@@ -118,7 +129,8 @@ impl Walk<'_, '_> {
             Some(_) => {
                 let place = first.map_or(node.place, |n| n.place);
                 let hint = "write the path as a text, so that it can be checked";
-                self.reader.error_hint(place, "the path of `var` is computed", hint);
+                self.reader
+                    .error_hint(place, "the path of `var` is computed", hint);
                 return;
             }
         };
@@ -127,7 +139,11 @@ impl Walk<'_, '_> {
             self.path(&path, place);
         } else if path == "context" || path.starts_with("context.") {
             let hint = "compare with a literal, or write the condition without a loop";
-            self.reader.error_hint(place, "inside a loop `var` reads the element, not the context", hint);
+            self.reader.error_hint(
+                place,
+                "inside a loop `var` reads the element, not the context",
+                hint,
+            );
         }
         if let Some(default) = list.get(1) {
             self.node(default, loops);
@@ -138,7 +154,10 @@ impl Walk<'_, '_> {
         match &item.value {
             Value::Text(path) => self.path(path, item.place),
             Value::List(items) => items.iter().for_each(|item| self.missing(item)),
-            _ => self.reader.error(item.place, "`missing` must list paths as texts, so that they can be checked"),
+            _ => self.reader.error(
+                item.place,
+                "`missing` must list paths as texts, so that they can be checked",
+            ),
         }
     }
 

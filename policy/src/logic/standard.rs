@@ -69,15 +69,38 @@ pub(crate) const ITERATORS: &[&str] = &["map", "reduce", "filter", "all", "none"
 
 /// Operators that are replaced, and their name inside the engine.
 const REPLACED: &[(&str, &str, Op)] = &[
-    ("==", "js:==", |args, arena| arena.bool(args.len() > 1 && loose_equal(args[0], args[1]))),
-    ("!=", "js:!=", |args, arena| arena.bool(!(args.len() > 1 && loose_equal(args[0], args[1])))),
-    ("<", "js:<", |args, arena| arena.bool(chain(args, |a, b| less(a, b) == Some(true)))),
-    ("<=", "js:<=", |args, arena| arena.bool(chain(args, |a, b| less(b, a) == Some(false)))),
-    (">", "js:>", |args, arena| arena.bool(first_two(args, |a, b| less(b, a) == Some(true)))),
-    (">=", "js:>=", |args, arena| arena.bool(first_two(args, |a, b| less(a, b) == Some(false)))),
-    ("in", "js:in", |args, arena| arena.bool(first_two(args, contained))),
+    ("==", "js:==", |args, arena| {
+        arena.bool(args.len() > 1 && loose_equal(args[0], args[1]))
+    }),
+    ("!=", "js:!=", |args, arena| {
+        arena.bool(!(args.len() > 1 && loose_equal(args[0], args[1])))
+    }),
+    ("<", "js:<", |args, arena| {
+        arena.bool(chain(args, |a, b| less(a, b) == Some(true)))
+    }),
+    ("<=", "js:<=", |args, arena| {
+        arena.bool(chain(args, |a, b| less(b, a) == Some(false)))
+    }),
+    (">", "js:>", |args, arena| {
+        arena.bool(first_two(args, |a, b| less(b, a) == Some(true)))
+    }),
+    (">=", "js:>=", |args, arena| {
+        arena.bool(first_two(args, |a, b| less(a, b) == Some(false)))
+    }),
+    ("in", "js:in", |args, arena| {
+        arena.bool(first_two(args, contained))
+    }),
     ("cat", "js:cat", |args, arena| {
-        let text: String = args.iter().map(|arg| if matches!(arg, DataValue::Null) { String::new() } else { text(arg) }).collect();
+        let text: String = args
+            .iter()
+            .map(|arg| {
+                if matches!(arg, DataValue::Null) {
+                    String::new()
+                } else {
+                    text(arg)
+                }
+            })
+            .collect();
         arena.string(&text)
     }),
     ("min", "js:min", |args, arena| extreme(args, arena, |a, b| a < b)),
@@ -92,7 +115,9 @@ const REPLACED: &[(&str, &str, Op)] = &[
         }
         arena.array(&all)
     }),
-    ("log", "js:log", |args, arena| args.first().copied().unwrap_or_else(|| arena.null())),
+    ("log", "js:log", |args, arena| {
+        args.first().copied().unwrap_or_else(|| arena.null())
+    }),
 ];
 
 /// The operator behind a literal object: its argument is the object as a JSON text.
@@ -155,7 +180,12 @@ impl CustomOperator for Missing {
         };
         let gone: Vec<DataValue<'a>> = keys
             .iter()
-            .filter(|key| matches!(lookup(root, &text(key)), None | Some(DataValue::Null | DataValue::String(""))))
+            .filter(|key| {
+                matches!(
+                    lookup(root, &text(key)),
+                    None | Some(DataValue::Null | DataValue::String(""))
+                )
+            })
             .map(|key| **key)
             .collect();
         #[expect(clippy::cast_precision_loss, reason = "a rule has far fewer keys than 2^53")]
@@ -180,7 +210,11 @@ pub(crate) fn register(mut builder: EngineBuilder) -> EngineBuilder {
 pub(crate) fn rewrite(rule: &Json, inside: bool) -> Result<Json, LogicError> {
     let map = match rule {
         Json::Array(items) => {
-            return items.iter().map(|item| rewrite(item, inside)).collect::<Result<_, _>>().map(Json::Array);
+            return items
+                .iter()
+                .map(|item| rewrite(item, inside))
+                .collect::<Result<_, _>>()
+                .map(Json::Array);
         }
         Json::Object(map) => map,
         other => return Ok(other.clone()),
@@ -196,7 +230,10 @@ pub(crate) fn rewrite(rule: &Json, inside: bool) -> Result<Json, LogicError> {
     let args = match args {
         Json::Array(items) => {
             let iterator = ITERATORS.contains(&name.as_str());
-            let items = items.iter().enumerate().map(|(i, item)| rewrite(item, inside || (iterator && i == 1)));
+            let items = items
+                .iter()
+                .enumerate()
+                .map(|(i, item)| rewrite(item, inside || (iterator && i == 1)));
             Json::Array(items.collect::<Result<_, _>>()?)
         }
         // Unary sugar becomes a list, but `merge` and `missing` tell a list from a value.
@@ -229,7 +266,9 @@ pub(crate) fn growth(args: &Json) -> Option<&'static str> {
                         return Some("a loop inside a `reduce` could grow without bound");
                     }
                     if ["cat", "merge"].contains(&name.as_str()) && accumulators(args) > 1 {
-                        return Some("a `reduce` that joins its accumulator to itself could grow without bound");
+                        return Some(
+                            "a `reduce` that joins its accumulator to itself could grow without bound",
+                        );
                     }
                     // The list of an operator's arguments is no list value.
                     match args {
@@ -245,7 +284,9 @@ pub(crate) fn growth(args: &Json) -> Option<&'static str> {
 }
 
 fn scalar_list(value: &Json) -> bool {
-    value.as_array().is_some_and(|items| items.iter().all(|item| !item.is_object() && !item.is_array()))
+    value
+        .as_array()
+        .is_some_and(|items| items.iter().all(|item| !item.is_object() && !item.is_array()))
 }
 
 /// How often the accumulator is read in a subtree.
@@ -289,7 +330,10 @@ fn lookup<'a>(root: &'a DataValue<'a>, path: &str) -> Option<&'a DataValue<'a>> 
         return Some(root);
     }
     path.split('.').try_fold(root, |value, segment| match value {
-        DataValue::Object(pairs) => pairs.iter().find(|(key, _)| *key == segment).map(|(_, value)| value),
+        DataValue::Object(pairs) => pairs
+            .iter()
+            .find(|(key, _)| *key == segment)
+            .map(|(_, value)| value),
         DataValue::Array(items) => items.get(segment.parse::<usize>().ok()?),
         _ => None,
     })
@@ -310,11 +354,18 @@ fn chain<'a>(args: &[&'a DataValue<'a>], test: impl Fn(&DataValue<'_>, &DataValu
 
 /// JavaScript's `<`; none when a side is no number.
 fn less(a: &DataValue<'_>, b: &DataValue<'_>) -> Option<bool> {
-    let texts = |v: &DataValue<'_>| matches!(v, DataValue::String(_) | DataValue::Array(_) | DataValue::Object(_));
+    let texts = |v: &DataValue<'_>| {
+        matches!(
+            v,
+            DataValue::String(_) | DataValue::Array(_) | DataValue::Object(_)
+        )
+    };
     if texts(a) && texts(b) {
         return Some(text(a).encode_utf16().lt(text(b).encode_utf16()));
     }
-    to_number(a).partial_cmp(&to_number(b)).map(std::cmp::Ordering::is_lt)
+    to_number(a)
+        .partial_cmp(&to_number(b))
+        .map(std::cmp::Ordering::is_lt)
 }
 
 /// JavaScript's `==`, but lists and objects are equal when their contents are.
@@ -344,11 +395,14 @@ fn strict_equal(a: &DataValue<'_>, b: &DataValue<'_>, depth: usize) -> bool {
         (Bool(a), Bool(b)) => a == b,
         (Number(a), Number(b)) => a.as_f64().partial_cmp(&b.as_f64()) == Some(std::cmp::Ordering::Equal),
         (String(a), String(b)) => a == b,
-        (Array(a), Array(b)) => a.len() == b.len() && a.iter().zip(*b).all(|(a, b)| strict_equal(a, b, depth + 1)),
+        (Array(a), Array(b)) => {
+            a.len() == b.len() && a.iter().zip(*b).all(|(a, b)| strict_equal(a, b, depth + 1))
+        }
         (Object(a), Object(b)) => {
             a.len() == b.len()
                 && a.iter().all(|(key, value)| {
-                    b.iter().any(|(k, v)| k == key && strict_equal(value, v, depth + 1))
+                    b.iter()
+                        .any(|(k, v)| k == key && strict_equal(value, v, depth + 1))
                 })
         }
         _ => false,
@@ -366,7 +420,11 @@ fn contained(needle: &DataValue<'_>, hay: &DataValue<'_>) -> bool {
 }
 
 /// Smallest or largest argument; NaN, which no comparison satisfies, when one is no number.
-fn extreme<'a>(args: &[&'a DataValue<'a>], arena: &'a Bump, better: fn(f64, f64) -> bool) -> &'a DataValue<'a> {
+fn extreme<'a>(
+    args: &[&'a DataValue<'a>],
+    arena: &'a Bump,
+    better: fn(f64, f64) -> bool,
+) -> &'a DataValue<'a> {
     let mut best: Option<f64> = None;
     for arg in args {
         let number = to_number(arg);
@@ -378,7 +436,8 @@ fn extreme<'a>(args: &[&'a DataValue<'a>], arena: &'a Bump, better: fn(f64, f64)
         }
     }
     match best {
-        Some(n) if n.fract() == 0.0 && n.abs() < 9e15 => {
+        Some(n) if n.fract() == 0.0 && n.abs() < 9e15 =>
+        {
             #[expect(clippy::cast_possible_truncation, reason = "whole and within 53 bits")]
             arena.i64(n as i64)
         }
@@ -415,9 +474,17 @@ fn text_number(text: &str) -> f64 {
         }
     }
     match text.trim_start_matches(['+', '-']) {
-        "Infinity" => if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY },
+        "Infinity" => {
+            if text.starts_with('-') {
+                f64::NEG_INFINITY
+            } else {
+                f64::INFINITY
+            }
+        }
         // Rust also reads `nan` and `inf`, which JavaScript does not.
-        rest if rest.starts_with(|c: char| c.is_ascii_digit() || c == '.') => text.parse().unwrap_or(f64::NAN),
+        rest if rest.starts_with(|c: char| c.is_ascii_digit() || c == '.') => {
+            text.parse().unwrap_or(f64::NAN)
+        }
         _ => f64::NAN,
     }
 }
@@ -431,7 +498,9 @@ fn text_at(value: &DataValue<'_>, depth: usize) -> String {
     match value {
         DataValue::Null => "null".to_owned(),
         DataValue::Bool(b) => b.to_string(),
-        DataValue::Number(n) => n.as_i64().map_or_else(|| crate::canonical::number(n.as_f64()), |i| i.to_string()),
+        DataValue::Number(n) => n
+            .as_i64()
+            .map_or_else(|| crate::canonical::number(n.as_f64()), |i| i.to_string()),
         DataValue::String(s) => (*s).to_owned(),
         DataValue::Array(items) if depth < super::MAX_DEPTH => {
             let parts: Vec<String> = items
