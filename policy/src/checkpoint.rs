@@ -102,7 +102,7 @@ impl RunPolicy {
             }
             let before = out.matches.len();
             for rule in &document.rules {
-                if rule.point.is_some_and(|p| p != point && point != Point::OnDemand) {
+                if !asked(rule, point) {
                     continue;
                 }
                 let verdict = match &parsed {
@@ -117,7 +117,8 @@ impl RunPolicy {
                 out.errors += u32::from(error.is_some());
                 out.matches.push(of_rule(document, rule, data, error));
             }
-            if out.matches.len() == before && document.default_decision != Outcome::Allow {
+            let default = point != Point::ToolResult && document.default_decision != Outcome::Allow;
+            if out.matches.len() == before && default {
                 out.matches.push(of_default(document));
             }
         }
@@ -134,7 +135,7 @@ impl RunPolicy {
                 continue;
             }
             for rule in &document.rules {
-                if rule.decision == Outcome::Block && rule.point.is_none_or(|p| p == point) {
+                if rule.decision == Outcome::Block && asked(rule, point) {
                     let error = Some("the engine does not answer".to_owned());
                     out.matches.push(of_rule(document, rule, &Json::Null, error));
                 }
@@ -142,6 +143,15 @@ impl RunPolicy {
         }
         out.decision = out.decisive().map_or(Outcome::Allow, |hit| hit.decision);
         out
+    }
+}
+
+/// A rule that names no point is asked before calls and on demand; at results only those that name them are, or
+/// each call would be judged twice.
+fn asked(rule: &ChainRule, point: Point) -> bool {
+    match rule.point {
+        None => point != Point::ToolResult,
+        Some(own) => own == point || point == Point::OnDemand,
     }
 }
 

@@ -14,14 +14,18 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod approval;
 mod canonical;
 mod checkpoint;
+mod corpus;
 mod decide;
 mod document;
 mod duration;
+mod evidence;
 mod exception;
 mod explain;
 mod file;
+mod gate;
 mod glob;
 mod index;
 mod known;
@@ -34,18 +38,25 @@ mod reader;
 mod restriction;
 mod run;
 mod template;
+mod testing;
 mod time;
 mod tree;
 
 pub use action::{Action, Outcome};
+pub use approval::{ADMIN_GROUP, Approval, ApprovalQueue, Approver, Refusal, Request, State};
 pub use canonical::canonical;
 pub use checkpoint::{ChainMatch, Checkpoint};
+pub use corpus::corpus_row;
 pub use decide::{Call, Decision, Finding, Hit, Start, Subject};
 pub use document::{ChainRule, Document, Point, Status};
+pub use evidence::{
+    Body, Chain, Fault, GENESIS, Head, Record, RecordKind, Verified, export_chain, export_run, verify,
+};
 pub use exception::Exception;
 pub use explain::{Explanation, RuleVerdict};
 pub use file::runs::{FactDecl, Labels, RunPolicy};
 pub use file::{Files, NoFiles};
+pub use gate::{CallVerdict, Gate, ProposedCall, args_digest, operation_id};
 pub use glob::Glob;
 pub use logic::{Expr, LogicError, apply};
 pub use matcher::{Baseline, Event};
@@ -58,4 +69,5 @@ pub use run::fact::{Contribution, Identifier, project};
 pub use run::key::SafeKey;
 pub use run::table::{Admission, Completion, Run, RunError, RunTable};
 pub use template::{EnumerationThenExport, RepeatedLowValue, SecretThenExternal, ToolChain};
+pub use testing::{TestResult, run_tests};
 pub use time::Now;
