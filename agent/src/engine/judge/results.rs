@@ -74,7 +74,7 @@ impl Judge {
         let weight = visible::texts(result, &mut |text: Text<'_, '_>| {
             digest = digest.rotate_left(7) ^ behaviour::digest(text.text.as_bytes());
             if findings.len() < MOST
-                && let Some(finding) = integrity::result_text(&text.text, tool, text.path, thresholds)
+                && let Some(finding) = integrity::result_text(&text.text, tool, &text.path.to_string(), thresholds)
             {
                 findings.push(finding);
             }
