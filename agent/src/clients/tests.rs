@@ -173,7 +173,7 @@ fn problems_say_where_and_what_to_do() {
 fn too_many_servers_are_cut_with_a_word() {
     let mut text = "{\"mcpServers\": {".to_owned();
     for n in 0..=MAX_SERVERS {
-        text.push_str(&format!("\"s{n}\": {{\"command\": \"c\"}},"));
+        text += &["\"s", &n.to_string(), "\": {\"command\": \"c\"},"].concat();
     }
     text.push_str("\"z\": {\"command\": \"c\"}}}");
     let out = read_all(&[("/home/u/.claude.json", Box::leak(text.into_boxed_str()))]);

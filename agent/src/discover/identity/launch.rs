@@ -7,7 +7,9 @@ mod wrap;
 
 use sha2::{Digest, Sha256};
 
-use super::words::{absolute, base_name, family, is_shell, looks_like_path, option_value, skip_options};
+use super::words::{
+    absolute, base_name, family, has_extension, is_shell, looks_like_path, option_value, skip_options,
+};
 use super::{IdentityKind, Look, ServerIdentity, package, script};
 
 /// Launchers within launchers that are followed; `sh -c "env npx ..."` is three.
@@ -174,7 +176,7 @@ impl Resolver<'_> {
             "java" => self.java(args),
             "dotnet" | "ruby" | "php" | "perl" | "lua" => {
                 match skip_options(args, &["-r", "-I", "-c", "-d"]).first() {
-                    Some(word) if name != "dotnet" || word.ends_with(".dll") => Resolved {
+                    Some(word) if name != "dotnet" || has_extension(word, &["dll"]) => Resolved {
                         identity: self.file(word),
                         launcher: None,
                     },
@@ -226,7 +228,7 @@ impl Resolver<'_> {
         )
         .first()
         {
-            Some(target) if looks_like_path(target) || target.ends_with(".go") => {
+            Some(target) if looks_like_path(target) || has_extension(target, &["go"]) => {
                 Self::via("go run", self.file(target))
             }
             Some(target) => Self::via("go run", package::go(target)),
@@ -262,7 +264,8 @@ impl Resolver<'_> {
 
     fn inline(interpreter: &str, text: &str) -> Resolved {
         let digest = Sha256::digest(text.as_bytes());
-        let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let start: [u8; 8] = std::array::from_fn(|at| digest[at]);
+        let hash = format!("{:016x}", u64::from_be_bytes(start));
         Self::plain(IdentityKind::Inline, &format!("{interpreter}-{hash}"))
     }
 }

@@ -122,7 +122,8 @@ fn a_chain_has_one_name_at_every_stage() {
     let everything = "npm:@modelcontextprotocol/server-everything";
     let time = "pypi:mcp-server-time";
     // (stage's executable, its arguments)
-    let chains: [(&str, &[(&str, &[&str])]); 5] = [
+    type Stage = (&'static str, &'static [&'static str]);
+    let chains: [(&str, &[Stage]); 5] = [
         (
             everything,
             &[

@@ -1,7 +1,7 @@
 //! npx and its relatives, and what JavaScript runtimes run.
 
 use super::{Resolved, Resolver};
-use crate::discover::identity::words::{family, looks_like_path, option_value, skip_options};
+use crate::discover::identity::words::{family, has_extension, looks_like_path, option_value, skip_options};
 use crate::discover::identity::{IdentityKind, ServerIdentity, package, script};
 
 const NPX_VALUES: [&str; 11] = [
@@ -206,7 +206,5 @@ impl Resolver<'_> {
 }
 
 fn has_script_suffix(word: &str) -> bool {
-    [".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx"]
-        .iter()
-        .any(|suffix| word.ends_with(suffix))
+    has_extension(word, &["js", "mjs", "cjs", "ts", "mts", "cts", "tsx", "jsx"])
 }

@@ -1,7 +1,9 @@
 //! uvx and its relatives, and what Python runs.
 
 use super::{Resolved, Resolver};
-use crate::discover::identity::words::{base_name, family, looks_like_path, option_value, skip_options};
+use crate::discover::identity::words::{
+    base_name, family, has_extension, looks_like_path, option_value, skip_options,
+};
 use crate::discover::identity::{IdentityKind, ServerIdentity, package, python, script};
 
 const UV_VALUES: [&str; 42] = [
@@ -106,7 +108,7 @@ impl Resolver<'_> {
         let Some(command) = rest.first() else {
             return Self::plain(IdentityKind::Bin, "uv");
         };
-        if command.ends_with(".py") {
+        if has_extension(command, &["py"]) {
             return Self::via("uv run", self.file(command));
         }
         if package::remote(command).is_some() {
