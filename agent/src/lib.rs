@@ -4,3 +4,4 @@ pub mod admin;
 pub mod clients;
 pub mod config;
 pub mod discover;
+pub mod engine;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::id::{BadId, RequestId};
-use crate::json::{Elements, Json, KeyCheck, MAX_DEPTH, Members, check_keys, string, unescape};
+use crate::json::{Elements, Json, KeyCheck, MAX_DEPTH, scan, string, unescape};
 
 /// More messages than this in one batch are not read.
 pub const MAX_BATCH: usize = 4096;
@@ -55,6 +55,12 @@ impl Oddities {
     pub fn any(&self) -> bool {
         *self != Self::default()
     }
+}
+
+fn is_case_variant(key: &str) -> bool {
+    ["jsonrpc", "id", "method", "params", "result", "error"]
+        .iter()
+        .any(|name| name.eq_ignore_ascii_case(key))
 }
 
 /// What an envelope is.
@@ -132,11 +138,6 @@ impl<'a> Message<'a> {
 impl<'a> Envelope<'a> {
     /// Reads one object of a text that was checked.
     fn read(text: &'a str) -> Self {
-        let KeyCheck {
-            depth,
-            duplicate,
-            unchecked,
-        } = check_keys(text);
         let mut envelope = Self {
             json: Json::checked(text),
             id: None,
@@ -144,30 +145,25 @@ impl<'a> Envelope<'a> {
             params: None,
             result: None,
             error: None,
-            oddities: Oddities {
-                duplicate_key: duplicate,
-                too_deep: depth > MAX_DEPTH,
-                keys_unchecked: unchecked,
-                ..Oddities::default()
-            },
+            oddities: Oddities::default(),
         };
         let mut version = false;
-        for (key, value) in Members::new(text) {
-            match unescape(key).as_ref() {
-                "jsonrpc" => version = value == "\"2.0\"" || string(value).as_deref() == Some("2.0"),
-                "id" => envelope.id = Some(RequestId::from_json(&Json::checked(value))),
-                "method" => envelope.method = string(value),
-                "params" => envelope.params = Some(Json::checked(value)),
-                "result" => envelope.result = Some(Json::checked(value)),
-                "error" => envelope.error = Some(Json::checked(value)),
-                other => {
-                    envelope.oddities.case_variant |=
-                        ["jsonrpc", "id", "method", "params", "result", "error"]
-                            .iter()
-                            .any(|name| name.eq_ignore_ascii_case(other));
-                }
-            }
-        }
+        let KeyCheck {
+            depth,
+            duplicate,
+            unchecked,
+        } = scan(text, |key, value| match unescape(key).as_ref() {
+            "jsonrpc" => version = value == "\"2.0\"" || string(value).as_deref() == Some("2.0"),
+            "id" => envelope.id = Some(RequestId::from_json(&Json::checked(value))),
+            "method" => envelope.method = string(value),
+            "params" => envelope.params = Some(Json::checked(value)),
+            "result" => envelope.result = Some(Json::checked(value)),
+            "error" => envelope.error = Some(Json::checked(value)),
+            other => envelope.oddities.case_variant |= is_case_variant(other),
+        });
+        envelope.oddities.duplicate_key = duplicate;
+        envelope.oddities.too_deep = depth > MAX_DEPTH;
+        envelope.oddities.keys_unchecked = unchecked;
         envelope.note(version);
         envelope
     }
@@ -185,7 +181,8 @@ impl<'a> Envelope<'a> {
         };
     }
 
-    /// What it is. A method together with a result or an error is a request or a notification.
+    /// What it is. A method together with a result or an error is a request or a notification here; a session also
+    /// takes it for an answer where a request with its id is open.
     pub const fn class(&self) -> Class {
         match (&self.method, &self.id) {
             (Some(_), Some(_)) => Class::Request,
@@ -193,5 +190,113 @@ impl<'a> Envelope<'a> {
             (None, _) if self.result.is_some() || self.error.is_some() => Class::Response,
             (None, _) => Class::Malformed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn single(line: &str) -> Envelope<'_> {
+        match Message::parse(line.as_bytes()) {
+            Ok(Message::Single(envelope)) => envelope,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn classes_do_not_depend_on_key_order() {
+        for (line, class) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, Class::Request),
+            (r#"{"method":"ping","id":"x","jsonrpc":"2.0"}"#, Class::Request),
+            (
+                r#"{"method":"n","params":{},"jsonrpc":"2.0"}"#,
+                Class::Notification,
+            ),
+            (r#"{"result":null,"jsonrpc":"2.0","id":1}"#, Class::Response),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}"#,
+                Class::Response,
+            ),
+            (r#"{"jsonrpc":"2.0","id":1}"#, Class::Malformed),
+        ] {
+            let envelope = single(line);
+            assert_eq!(envelope.class(), class, "{line}");
+            assert!(!envelope.oddities.any(), "{line} {:?}", envelope.oddities);
+        }
+    }
+
+    #[test]
+    fn parts_keep_their_bytes() {
+        let line = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"n":1.50,"s":"\u00e9","big":12345678901234567890}}"#;
+        assert_eq!(
+            single(line).params.unwrap().get(),
+            r#"{"n":1.50,"s":"\u00e9","big":12345678901234567890}"#
+        );
+    }
+
+    #[test]
+    fn what_parsers_may_disagree_on_is_noted() {
+        let odd = |line| single(line).oddities;
+        assert_eq!(
+            odd(r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#)
+                .duplicate_key
+                .as_deref(),
+            Some("method")
+        );
+        assert_eq!(
+            single(r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#)
+                .method
+                .as_deref(),
+            Some("b")
+        );
+        let nested = r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"arguments":{"p":1,"p":2}}}"#;
+        assert_eq!(odd(nested).duplicate_key.as_deref(), Some("p"));
+        assert!(odd(r#"{"jsonrpc":"2.0","id":1,"Method":"x","method":"a"}"#).case_variant);
+        assert!(odd(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#).mixed);
+        assert!(odd(r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#).null_id);
+        assert!(odd(r#"{"id":1,"method":"a"}"#).version);
+        assert!(odd(r#"{"jsonrpc":2.0,"id":1,"method":"a"}"#).version);
+        assert_eq!(
+            odd(r#"{"jsonrpc":"2.0","id":{},"method":"a"}"#).bad_id,
+            Some(BadId::Type)
+        );
+    }
+
+    #[test]
+    fn a_deep_message_is_read_and_marked() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let line = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":{deep}}}}}"#);
+        let envelope = single(&line);
+        assert_eq!(envelope.class(), Class::Response);
+        assert_eq!(envelope.id, Some(Ok(RequestId::Int(7))));
+        assert!(envelope.oddities.too_deep);
+        let bomb = "[".repeat(1_000_000);
+        assert_eq!(Message::parse(bomb.as_bytes()).unwrap_err(), Unreadable::NotJson);
+    }
+
+    #[test]
+    fn lines_that_are_no_message() {
+        let reason = |line: &[u8]| Message::parse(line).unwrap_err();
+        assert_eq!(reason(b"this is not json"), Unreadable::NotJson);
+        assert_eq!(reason(b"{\"a\":1} trailing"), Unreadable::NotJson);
+        assert_eq!(reason(b"\"x\xff\""), Unreadable::NotUtf8);
+        assert_eq!(reason(b"42"), Unreadable::NotAnObject);
+        assert_eq!(reason(b"[]"), Unreadable::EmptyBatch);
+        let long = format!("[{}1]", "1,".repeat(MAX_BATCH));
+        assert_eq!(reason(long.as_bytes()), Unreadable::LongBatch);
+    }
+
+    #[test]
+    fn a_batch_keeps_its_order() {
+        let line = br#"[{"jsonrpc":"2.0","method":"a"}, 5 ,{"jsonrpc":"2.0","id":1,"method":"b"}]"#;
+        let Ok(Message::Batch(elements)) = Message::parse(line) else {
+            panic!("no batch")
+        };
+        let methods: Vec<_> = elements
+            .iter()
+            .map(|e| e.as_ref().and_then(|e| e.method.as_deref()))
+            .collect();
+        assert_eq!(methods, [Some("a"), None, Some("b")]);
     }
 }

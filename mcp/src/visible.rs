@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::json::{Json, Token, Tokens, pick, string, unescape};
+use crate::json::{Cursor, Json, Token, Tokens, pick, string, unescape};
 
 /// Longest path that is built, in bytes; deeper places keep the path of their ancestor.
 const MAX_PATH: usize = 512;
@@ -64,39 +64,11 @@ pub fn texts<'a>(result: &'a Json<'_>, sink: &mut dyn FnMut(Text<'a, '_>)) -> We
         sink,
         weight: Weight::default(),
     };
-    let [content, structured, contents, messages, description] = pick(
-        result.get(),
-        [
-            "content",
-            "structuredContent",
-            "contents",
-            "messages",
-            "description",
-        ],
-    );
-    if let Some(content) = content {
-        walk.path.member("content");
-        walk.blocks(content);
-        walk.path.up();
-    }
-    if let Some(structured) = structured {
-        walk.weight.structured_bytes = structured.len() as u64;
-        walk.path.member("structuredContent");
-        walk.all(structured, Origin::Structured);
-        walk.path.up();
-    }
-    if let Some(contents) = contents {
-        walk.path.member("contents");
-        walk.each(contents, Walk::resource);
-        walk.path.up();
-    }
-    if let Some(messages) = messages {
-        walk.path.member("messages");
-        walk.each(messages, Walk::message);
-        walk.path.up();
-    }
-    if let Some(description) = description {
-        walk.text("description", description, Origin::Description);
+    let mut cursor = Cursor::new(result.get());
+    if cursor.enter(b'{') {
+        while let Some(key) = cursor.key() {
+            walk.member(&unescape(key), &mut cursor);
+        }
     }
     walk.weight
 }
@@ -159,32 +131,74 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
+    /// A member of the result.
+    fn member(&mut self, key: &str, cursor: &mut Cursor<'a>) {
+        self.path.member(key);
+        match key {
+            "content" => self.blocks(cursor),
+            "structuredContent" => {
+                let value = cursor.value();
+                self.weight.structured_bytes += value.len() as u64;
+                self.all(value, Origin::Structured);
+            }
+            "contents" => self.each(cursor, |walk, cursor| walk.resource(cursor.value())),
+            "messages" => self.each(cursor, Self::message),
+            "description" => {
+                if let Some(text) = string(cursor.value()) {
+                    self.emit(Origin::Description, text);
+                }
+            }
+            _ => {
+                cursor.value();
+            }
+        }
+        self.path.up();
+    }
+
     /// `content` is an array of blocks, or one block (sampling, prompt messages); some servers send a bare string.
-    fn blocks(&mut self, content: &'a str) {
-        if content.starts_with('[') {
-            self.each(content, Walk::block);
-        } else if content.starts_with('{') {
-            self.block(content);
-        } else if let Some(text) = string(content) {
-            self.emit(Origin::Block, text);
+    fn blocks(&mut self, cursor: &mut Cursor<'a>) {
+        if cursor.peek() == Some(b'[') {
+            self.each(cursor, Self::block);
+        } else {
+            self.block(cursor);
         }
     }
 
-    fn each(&mut self, array: &'a str, mut item: impl FnMut(&mut Self, &'a str)) {
-        let mut rest = crate::json::Elements::new(array);
+    fn each(&mut self, cursor: &mut Cursor<'a>, mut item: impl FnMut(&mut Self, &mut Cursor<'a>)) {
+        if !cursor.enter(b'[') {
+            cursor.value();
+            return;
+        }
         let mut index = 0;
-        while let Some(element) = rest.next_text() {
+        while cursor.element() {
             self.path.index(index);
-            item(self, element);
+            item(self, cursor);
             self.path.up();
             index += 1;
         }
     }
 
-    fn block(&mut self, block: &'a str) {
+    fn block(&mut self, cursor: &mut Cursor<'a>) {
+        let mark = cursor.mark();
+        if !cursor.enter(b'{') {
+            if let Some(text) = string(cursor.value()) {
+                self.emit(Origin::Block, text);
+            }
+            return;
+        }
         self.weight.items += 1;
-        let [kind, text, data, resource] = pick(block, ["type", "text", "data", "resource"]);
-        match kind.and_then(string).as_deref() {
+        let (mut kind, mut text, mut data, mut resource) = (None, None, None, None);
+        while let Some(key) = cursor.key() {
+            let value = cursor.value();
+            match unescape(key).as_ref() {
+                "type" => kind = string(value),
+                "text" => text = Some(value),
+                "data" => data = Some(value),
+                "resource" => resource = Some(value),
+                _ => {}
+            }
+        }
+        match kind.as_deref() {
             Some("text") => {
                 if let Some(text) = text {
                     self.text("text", text, Origin::Block);
@@ -201,13 +215,13 @@ impl<'a> Walk<'_, 'a> {
             }
             Some("resource_link") => {
                 let names = ["name", "title", "description", "uri"];
-                for (name, value) in names.iter().zip(pick(block, names)) {
+                for (name, value) in names.iter().zip(pick(cursor.since(mark), names)) {
                     if let Some(value) = value {
                         self.text(name, value, Origin::Link);
                     }
                 }
             }
-            _ => self.all(block, Origin::OtherBlock),
+            _ => self.all(cursor.since(mark), Origin::OtherBlock),
         }
     }
 
@@ -220,11 +234,19 @@ impl<'a> Walk<'_, 'a> {
         self.weight.blob_bytes += decoded(blob);
     }
 
-    fn message(&mut self, message: &'a str) {
-        if let Some(content) = pick(message, ["content"])[0] {
-            self.path.member("content");
-            self.blocks(content);
-            self.path.up();
+    fn message(&mut self, cursor: &mut Cursor<'a>) {
+        if !cursor.enter(b'{') {
+            cursor.value();
+            return;
+        }
+        while let Some(key) = cursor.key() {
+            if unescape(key) == "content" {
+                self.path.member("content");
+                self.blocks(cursor);
+                self.path.up();
+            } else {
+                cursor.value();
+            }
         }
     }
 
@@ -327,7 +349,9 @@ impl Path {
     fn index(&mut self, index: usize) {
         self.marks.push(self.text.len());
         if self.text.len() + 24 <= MAX_PATH {
-            self.text.push_str(&format!("[{index}]"));
+            self.text.push('[');
+            self.text.push_str(&index.to_string());
+            self.text.push(']');
         }
     }
 
@@ -335,5 +359,117 @@ impl Path {
         if let Some(mark) = self.marks.pop() {
             self.text.truncate(mark);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collect(text: &str) -> (Vec<(String, Origin, String)>, Weight) {
+        let json = Json::parse(text).unwrap();
+        let mut found = Vec::new();
+        let weight = texts(&json, &mut |t| {
+            found.push((t.path.to_owned(), t.origin, t.text.into_owned()));
+        });
+        (found, weight)
+    }
+
+    fn row(path: &str, origin: Origin, text: &str) -> (String, Origin, String) {
+        (path.to_owned(), origin, text.to_owned())
+    }
+
+    #[test]
+    fn all_places_of_a_tool_result_are_listed() {
+        let (found, weight) = collect(
+            r#"{"content":[
+                {"text":"a\nb","type":"text"},
+                {"type":"image","data":"AAECAw==","mimeType":"image/png"},
+                {"type":"audio","data":"AAEC","mimeType":"audio/wav"},
+                {"type":"resource","resource":{"uri":"u","text":"r"}},
+                {"type":"resource","resource":{"uri":"u","blob":"AAEC"}},
+                {"type":"resource_link","uri":"file:///x","name":"n","description":"d"},
+                {"type":"novel","note":"w"}],
+              "structuredContent":{"k":["s",1,{"deep key":"t"}],"e":{}},
+              "_meta":{"hidden":"no"}}"#,
+        );
+        assert_eq!(
+            found,
+            [
+                row("$.content[0].text", Origin::Block, "a\nb"),
+                row("$.content[3].resource.text", Origin::Resource, "r"),
+                row("$.content[5].name", Origin::Link, "n"),
+                row("$.content[5].description", Origin::Link, "d"),
+                row("$.content[5].uri", Origin::Link, "file:///x"),
+                row("$.content[6].type", Origin::Key, "type"),
+                row("$.content[6].type", Origin::OtherBlock, "novel"),
+                row("$.content[6].note", Origin::Key, "note"),
+                row("$.content[6].note", Origin::OtherBlock, "w"),
+                row("$.structuredContent.k", Origin::Key, "k"),
+                row("$.structuredContent.k[0]", Origin::Structured, "s"),
+                row("$.structuredContent.k[2]['deep key']", Origin::Key, "deep key"),
+                row("$.structuredContent.k[2]['deep key']", Origin::Structured, "t"),
+                row("$.structuredContent.e", Origin::Key, "e"),
+            ]
+        );
+        assert_eq!(
+            (weight.image_bytes, weight.audio_bytes, weight.blob_bytes),
+            (4, 3, 3)
+        );
+        assert_eq!(weight.structured_bytes, 37);
+    }
+
+    #[test]
+    fn reads_prompts_and_samples_are_listed() {
+        let (found, _) = collect(r#"{"contents":[{"uri":"u","text":"one"},{"uri":"v","blob":"AA=="}]}"#);
+        assert_eq!(found, [row("$.contents[0].text", Origin::Resource, "one")]);
+        let (found, _) = collect(
+            r#"{"description":"d","messages":[{"role":"user","content":{"type":"text","text":"p"}},{"role":"user","content":[{"type":"text","text":"q"}]}]}"#,
+        );
+        assert_eq!(
+            found,
+            [
+                row("$.description", Origin::Description, "d"),
+                row("$.messages[0].content.text", Origin::Block, "p"),
+                row("$.messages[1].content[0].text", Origin::Block, "q"),
+            ]
+        );
+        let (found, _) = collect(r#"{"role":"assistant","content":{"type":"text","text":"s"}}"#);
+        assert_eq!(found, [row("$.content.text", Origin::Block, "s")]);
+    }
+
+    #[test]
+    fn structured_values_of_any_kind_are_walked() {
+        assert_eq!(
+            collect(r#"{"structuredContent":"s"}"#).0,
+            [row("$.structuredContent", Origin::Structured, "s")]
+        );
+        let nested = collect(r#"{"structuredContent":[[["x"],"y"],"z"]}"#).0;
+        assert_eq!(
+            nested,
+            [
+                row("$.structuredContent[0][0][0]", Origin::Structured, "x"),
+                row("$.structuredContent[0][1]", Origin::Structured, "y"),
+                row("$.structuredContent[1]", Origin::Structured, "z"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_deep_value_hides_no_text_and_grows_no_path() {
+        let deep = format!("{}\"found\"{}", r#"{"k":"#.repeat(5000), "}".repeat(5000));
+        let (found, _) = collect(&format!(r#"{{"structuredContent":[{deep},"after"]}}"#));
+        let last = found.last().unwrap();
+        assert_eq!(*last, row("$.structuredContent[1]", Origin::Structured, "after"));
+        assert!(found.iter().any(|(_, _, text)| text == "found"));
+        assert!(found.iter().all(|(path, _, _)| path.len() <= MAX_PATH));
+    }
+
+    #[test]
+    fn errors_give_message_and_data() {
+        let json = Json::parse(r#"{"code":-1,"message":"m","data":{"a":"b"}}"#).unwrap();
+        let mut found = Vec::new();
+        error_texts(&json, &mut |t| found.push(format!("{} {}", t.path, t.text)));
+        assert_eq!(found, ["$.message m", "$.data.a a", "$.data.a b"]);
     }
 }

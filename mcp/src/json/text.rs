@@ -2,44 +2,46 @@
 
 use std::borrow::Cow;
 
+use super::walk::find_either;
+
 /// Decodes the inside of a JSON string. Escapes that stand for no character become U+FFFD.
 pub fn unescape(inner: &str) -> Cow<'_, str> {
-    let Some((plain, mut rest)) = split_at_backslash(inner) else {
+    let bytes = inner.as_bytes();
+    let mut escape = find_either(bytes, 0, b'\\', b'\\');
+    if escape >= bytes.len() {
         return Cow::Borrowed(inner);
-    };
+    }
     let mut out = String::with_capacity(inner.len());
-    out.push_str(plain);
+    let mut from = 0;
     loop {
-        // `rest` begins behind a backslash.
-        let mut chars = rest.chars();
-        match chars.next() {
-            Some('u') => out.push(unit(&mut chars)),
-            Some('n') => out.push('\n'),
-            Some('t') => out.push('\t'),
-            Some('r') => out.push('\r'),
-            Some('b') => out.push('\u{8}'),
-            Some('f') => out.push('\u{c}'),
-            Some(other) => out.push(other),
-            None => return Cow::Owned(out),
+        out.push_str(inner.get(from..escape).unwrap_or(""));
+        let Some(&mark) = bytes.get(escape + 1) else {
+            return Cow::Owned(out);
+        };
+        from = escape + 2;
+        match mark {
+            b'n' => out.push('\n'),
+            b'"' => out.push('"'),
+            b'\\' => out.push('\\'),
+            b'/' => out.push('/'),
+            b't' => out.push('\t'),
+            b'r' => out.push('\r'),
+            b'b' => out.push('\u{8}'),
+            b'f' => out.push('\u{c}'),
+            b'u' => {
+                let mut rest = inner.get(from..).unwrap_or("").chars();
+                out.push(unit(&mut rest));
+                from = inner.len() - rest.as_str().len();
+            }
+            // No escape of JSON: the text was not checked. The character stands for itself.
+            _ => from = escape + 1,
         }
-        let tail = chars.as_str();
-        match split_at_backslash(tail) {
-            Some((plain, next)) => {
-                out.push_str(plain);
-                rest = next;
-            }
-            None => {
-                out.push_str(tail);
-                return Cow::Owned(out);
-            }
+        escape = find_either(bytes, from, b'\\', b'\\');
+        if escape >= bytes.len() {
+            out.push_str(inner.get(from..).unwrap_or(""));
+            return Cow::Owned(out);
         }
     }
-}
-
-/// What stands before the first backslash and what behind it.
-fn split_at_backslash(text: &str) -> Option<(&str, &str)> {
-    let at = memchr::memchr(b'\\', text.as_bytes())?;
-    Some((text.get(..at)?, text.get(at + 1..)?))
 }
 
 /// The character of a `\u` escape whose digits come next, with the second half of a surrogate pair.
@@ -73,4 +75,38 @@ fn hex4(chars: &mut std::str::Chars<'_>) -> Option<u32> {
 /// Cuts `text` to at most `max` bytes, on a character boundary.
 pub fn cut(text: &str, max: usize) -> &str {
     text.get(..text.floor_char_boundary(max)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_decoded() {
+        assert_eq!(unescape("plain é"), "plain é");
+        assert!(matches!(unescape("plain"), Cow::Borrowed(_)));
+        assert_eq!(unescape(r#"a\n\\\"\/\u0041\t\b\f\r"#), "a\n\\\"/A\t\u{8}\u{c}\r");
+        assert_eq!(unescape(r"\ud83d\ude00!"), "😀!");
+    }
+
+    #[test]
+    fn escapes_that_are_no_character_do_not_hide_the_text() {
+        assert_eq!(unescape(r"x\ud800y"), "x\u{fffd}y");
+        assert_eq!(unescape(r"x\udc00\ud800\u0041"), "x\u{fffd}\u{fffd}A");
+        assert_eq!(unescape(r"\ud800\ud83d\ude00"), "\u{fffd}😀");
+    }
+
+    #[test]
+    fn text_that_is_no_json_does_not_panic() {
+        for text in ["\\", r"\u", r"\u12", r"\u12é4", r"\ud800\u", r"\ud800\", "é\\é"] {
+            let _decoded = unescape(text);
+        }
+    }
+
+    #[test]
+    fn cutting_keeps_characters_whole() {
+        assert_eq!(cut("aé", 2), "a");
+        assert_eq!(cut("aé", 3), "aé");
+        assert_eq!(cut("aé", 99), "aé");
+    }
 }
