@@ -42,7 +42,7 @@ impl Look for UserReader<'_> {
     fn read(&self, path: &str, max: usize) -> Option<String> {
         // Installed packages belong to root, to the user, or to whoever set up the environment.
         let text = self.0.read_text(Path::new(path), Owner::Anyone).ok()?;
-        (text.len() <= max).then_some(text)
+        text.get(..text.floor_char_boundary(max)).map(str::to_owned)
     }
 
     fn list(&self, dir: &str, max: usize) -> Vec<String> {

@@ -53,7 +53,7 @@ pub fn identify(launch: &Launch<'_>, look: &dyn Look) -> Resolved {
     let exe = launch.exe.strip_suffix(" (deleted)").unwrap_or(launch.exe);
     // One executable under many names acts by the name it is called.
     let many_names = matches!(base_name(exe), "" | "busybox" | "toybox" | "coreutils" | "bun");
-    let python = family(exe) == "python";
+    let python = family(exe) == "python" && family(argv0) == "python";
     // A virtual environment's python is a link: argv[0] says which environment, the executable does not.
     let program = if many_names || (python && argv0.starts_with('/')) {
         argv0
@@ -184,7 +184,9 @@ impl Resolver<'_> {
                 }
             }
             "tsx" | "ts-node" | "ts-node-esm" | "nodemon" | "esno" => self.runner(args),
-            "mcp" | "fastmcp" => self.mcp_cli(args).unwrap_or_else(|| self.executable(program)),
+            "mcp" | "fastmcp" => self
+                .mcp_cli(args)
+                .unwrap_or_else(|| self.executable(program, depth)),
             "env" => self.env(args, depth),
             "pyenv" | "nodenv" | "rbenv" | "asdf" | "mise" | "rtx" | "volta" | "direnv" | "dotenvx"
             | "doppler" | "op" | "fnm" | "nvm-exec" | "infisical" => self.exec_tool(name, args, depth),
@@ -196,7 +198,7 @@ impl Resolver<'_> {
                         return Self::through("wrapper", self.resolve(inner, rest, depth + 1));
                     }
                 }
-                self.executable(program)
+                self.executable(program, depth)
             }
         }
     }
@@ -209,11 +211,25 @@ impl Resolver<'_> {
     }
 
     /// An executable by path, or a bare name out of another launcher's line.
-    fn executable(&self, program: &str) -> Resolved {
+    fn executable(&self, program: &str, depth: usize) -> Resolved {
         if !program.contains('/') {
             return Self::plain(IdentityKind::Bin, program);
         }
         let path = self.path(program);
+        // What a launcher names may be a script with a `#!` line; what the kernel runs never is.
+        if depth > 0
+            && let Some(line) = self.look.read(&path, 256).filter(|text| text.starts_with("#!"))
+        {
+            let interpreter = if line.contains("python") || line.contains("exec'") {
+                "python"
+            } else {
+                "sh"
+            };
+            return Resolved {
+                identity: script::identify(&path, interpreter, self.home, self.look),
+                launcher: None,
+            };
+        }
         let real = self.look.real_path(&path);
         Resolved {
             identity: script::executable(real.as_deref().unwrap_or(&path), self.look),
