@@ -204,10 +204,10 @@ impl Definition {
         found
     }
 
-    pub(super) fn surface(&self) -> Surface {
+    pub(super) fn surface(&self, references: bool) -> Surface {
         let mut whole = Surface::default();
         for (key, value) in self.schema.as_object().into_iter().flatten() {
-            let one = Surface::of(value, key);
+            let one = Surface::of(value, key, references);
             whole.properties.extend(one.properties);
             whole.required.extend(one.required);
         }

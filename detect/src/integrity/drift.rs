@@ -174,7 +174,7 @@ fn changed(before: &Definition, after: &Definition, pinned: bool, thresholds: Th
     }
     if before.schema_digest != after.schema_digest {
         let change = TextChange::of(&before.schema_texts(), &after.schema_texts(), Channel::Parameter);
-        let (class, mut paths) = schema_class(&before.surface(), &after.surface());
+        let (class, mut paths) = schema_class(before, after);
         paths.extend(change.paths.iter().cloned());
         paths.dedup();
         paths.truncate(MOST_PATHS);
@@ -191,8 +191,18 @@ fn changed(before: &Definition, after: &Definition, pinned: bool, thresholds: Th
     findings
 }
 
-/// Which class a moved schema digest has, with the paths that say so.
-fn schema_class(before: &Surface, after: &Surface) -> (Change, Vec<String>) {
+/// Which class a moved schema digest has. What the schema itself lists decides; where that is unchanged, what
+/// its references lead to.
+fn schema_class(before: &Definition, after: &Definition) -> (Change, Vec<String>) {
+    let (class, paths) = surface_class(&before.surface(false), &after.surface(false));
+    if paths.is_empty() {
+        surface_class(&before.surface(true), &after.surface(true))
+    } else {
+        (class, paths)
+    }
+}
+
+fn surface_class(before: &Surface, after: &Surface) -> (Change, Vec<String>) {
     let gone: Vec<&String> = before.properties.difference(&after.properties).collect();
     let new: Vec<&String> = after.properties.difference(&before.properties).collect();
     // A removed property takes its "required" along; that is no widening by itself.

@@ -74,14 +74,15 @@ pub(super) struct Surface {
 }
 
 impl Surface {
-    /// Reads `schema`, through `properties`, `items`, `prefixItems`, the combinators, `additionalProperties` and
-    /// local references; a reference that leads back to itself is followed once.
-    pub(super) fn of(schema: &Value, place: &str) -> Self {
+    /// Reads `schema`, through `properties`, `items`, `prefixItems`, the combinators, `additionalProperties` and,
+    /// with `references`, local references; one that leads back to itself is followed once.
+    pub(super) fn of(schema: &Value, place: &str, references: bool) -> Self {
         let mut surface = Self::default();
         let mut walk = Walk {
             root: schema,
             open: Vec::new(),
             nodes: 0,
+            references,
         };
         walk.schema(schema, &mut place.to_owned(), &mut surface, 0);
         surface
@@ -92,6 +93,7 @@ struct Walk<'a> {
     root: &'a Value,
     open: Vec<&'a str>,
     nodes: usize,
+    references: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -101,7 +103,8 @@ impl<'a> Walk<'a> {
         if self.nodes > MOST_NODES || depth > DEEPEST {
             return;
         }
-        if let Some(Value::String(target)) = members.get("$ref")
+        if self.references
+            && let Some(Value::String(target)) = members.get("$ref")
             && !self.open.contains(&target.as_str())
             && let Some(resolved) = target
                 .strip_prefix('#')
@@ -235,7 +238,7 @@ mod tests {
             "prefixItems": [{"$ref": "#/$defs/node"}],
             "$defs": {"node": {"properties": {"next": {"$ref": "#/$defs/node"}}}}
         });
-        let surface = Surface::of(&schema, "in");
+        let surface = Surface::of(&schema, "in", true);
         let all: Vec<&str> = surface.properties.iter().map(String::as_str).collect();
         assert_eq!(
             all,
@@ -263,7 +266,7 @@ mod tests {
             );
         }
         let schema = json!({"$ref": "#/$defs/n0", "$defs": defs});
-        assert!(Surface::of(&schema, "").properties.len() <= MOST_NODES * 2);
+        assert!(Surface::of(&schema, "", true).properties.len() <= MOST_NODES * 2);
     }
 
     #[test]
