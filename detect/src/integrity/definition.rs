@@ -204,10 +204,11 @@ impl Definition {
         found
     }
 
-    pub(super) fn surface(&self, references: bool) -> Surface {
+    pub(super) fn surface(&self) -> Surface {
         let mut whole = Surface::default();
         for (key, value) in self.schema.as_object().into_iter().flatten() {
-            let one = Surface::of(value, key, references);
+            let one = Surface::of(value, key);
+            whole.places.extend(one.places);
             whole.properties.extend(one.properties);
             whole.required.extend(one.required);
         }

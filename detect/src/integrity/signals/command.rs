@@ -85,7 +85,7 @@ fn overridden(s: &Sentence<'_>) -> Option<Seen> {
             best = Seen::best(best, Seen::new(strength, rule, gone));
         }
         // "instructions in the page override those of the user"
-        if let Some(over) = s.after(rule, 8, BYPASS)
+        if let Some(over) = s.after(rule, 8, BYPASS).filter(|o| !s.is(*o, PAST))
             && let Some(under) = s.after(over, 5, USER | SYSTEM | PRIOR | MODEL)
             && !s.negated(over)
         {
@@ -183,7 +183,7 @@ pub(super) fn redirected(s: &Sentence<'_>) -> Option<Seen> {
     }
     s.places(IGNORE).filter(|i| s.commanded(*i) >= 0.9).find_map(|i| {
         let then = s
-            .commands(SHOW | EXEC | SEND | TELL)
+            .commands(SHOW | EXEC | TELL)
             .find(|c| c.0 > i && c.0 - i <= 14 && c.1 >= 0.9)?
             .0;
         Seen::new(0.95, i, then)

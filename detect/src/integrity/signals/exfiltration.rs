@@ -30,7 +30,8 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
             (true, false, false, false) => 0.25,
             (false, false, false, false) => 0.0,
         };
-        if s.is(target, PATH) {
+        // A file may be placed or shown honestly; its contents are another matter.
+        if s.is(target, PATH) && (s.is(i, READ | SEND) || s.between(i, target, CONTENT)) {
             strength += 0.25;
         }
         if reads && moves && hard {
