@@ -172,6 +172,14 @@ impl Sentence<'_> {
                     break;
                 }
             }
+            // "I authorise you to skip": but "lets you to", "allows you to" offer.
+            if i >= 2
+                && self.spelled(i - 1).eq_ignore_ascii_case("to")
+                && self.is(i - 2, YOU)
+                && self.before(i - 2, 2, OFFER | THIRD).is_none()
+            {
+                return 0.9;
+            }
             // "is to export", "have to send"
             if i >= 2 && self.spelled(i - 1).eq_ignore_ascii_case("to") && self.is(i - 2, MODAL | THIRD) {
                 return 0.9;

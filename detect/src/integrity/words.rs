@@ -449,6 +449,11 @@ impl Reader<'_> {
         if known.iter().any(|k| lower.contains(k)) {
             secret |= SECRET;
         }
+        // What lies beside the keys and is no secret.
+        if lower.ends_with(".ssh/config") || lower.ends_with(".env.example") || lower.ends_with("known_hosts")
+        {
+            secret = 0;
+        }
         secret
     }
 

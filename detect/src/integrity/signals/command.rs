@@ -1,10 +1,10 @@
 //! Commands that change what the model does: rules set aside, roles, priorities, riders on its answers.
 
 use crate::integrity::lexicon::{
-    ACT, ALWAYS, APPLY, BEFORE, BYPASS, CONTENT, CONVO, COVERT, EXEC, FAIL, FOLLOW, FOREIGN, GUARD, IDENT,
-    IGNORE, ING, INSERT, MEMORY, MODAL, MODE, MODEL, NEG, NOTE, NOW, OFFER, OTHER, PAST, PERSONA, PREFER,
-    PRIOR, QUANT, READ, RESPOND, RULES, SAFETY, SECRET, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, TOOL, UNBOUND,
-    USER, WHEN, YOU, YOUR,
+    ACT, ALWAYS, APPLY, BEFORE, BYPASS, CONTENT, CONVO, COVERT, EXEC, FAIL, FOLLOW, FOREIGN, GRANTED, GUARD,
+    IDENT, IGNORE, ING, INSERT, MEMORY, MODAL, MODE, MODEL, NEG, NOTE, NOW, OFFER, OTHER, PAST, PERSONA,
+    PREFER, PRIOR, QUANT, READ, RESPOND, RULES, SAFETY, SECRET, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, TOOL,
+    UNBOUND, USER, WHEN, YOU, YOUR,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -67,7 +67,7 @@ fn overridden(s: &Sentence<'_>) -> Option<Seen> {
     let mut best = None;
     for rule in s.places(RULES | GUARD) {
         let ranked = s.near(rule, 3, PRIOR | YOUR);
-        let off = s.after(rule, 6, BYPASS).filter(|o| s.is(*o, PAST));
+        let off = s.after(rule, 8, BYPASS | IGNORE).filter(|o| s.is(*o, PAST));
         let lapsed = s.after(rule, 5, NEG).filter(|n| s.between(*n, n + 2, APPLY));
         // "you are no longer bound by your guidelines"
         let unbound = s
@@ -79,7 +79,7 @@ fn overridden(s: &Sentence<'_>) -> Option<Seen> {
                 s.is(rule, GUARD) || s.near(rule, 3, YOUR).is_some() || unbound.is_some() || s.any(MODEL);
             let strength = match (mine, ranked) {
                 (true, _) => 0.9,
-                (false, Some(_)) => 0.6,
+                (false, Some(_)) => 0.35,
                 (false, None) => 0.0,
             };
             best = Seen::best(best, Seen::new(strength, rule, gone));
@@ -227,6 +227,14 @@ pub(super) fn persona(s: &Sentence<'_>) -> Option<Seen> {
             best = Seen::best(best, Seen::new(0.8, now, i));
         }
     }
+    // "you have been granted administrator rights"
+    for i in s.places(YOU) {
+        if let Some(granted) = s.after(i, 4, GRANTED)
+            && let Some(rights) = s.after(granted, 3, MODE | UNBOUND)
+        {
+            best = Seen::best(best, Seen::new(0.7, i, rights));
+        }
+    }
     // "jailbreak mode", "elevated privileges", "unrestricted access"
     for i in s.places(UNBOUND) {
         if let Some(mode) = s
@@ -272,7 +280,9 @@ pub(super) fn priority(s: &Sentence<'_>) -> Option<Seen> {
         (Some(this), None, Some(everything)) if urged && s.any(EXEC) && s.places(EXEC).count() > 0 => {
             Seen::new(0.6, this, everything)
         }
-        (None, Some(others), _) if s.any(PREFER) && s.any(NEG | IGNORE) => Seen::new(0.7, others, others + 1),
+        (None, Some(others), _) if s.any(PREFER) && s.any(NEG | IGNORE | FAIL) => {
+            Seen::new(0.7, others, others + 1)
+        }
         _ => None,
     }
 }

@@ -13,7 +13,10 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
         return None;
     }
     let reads = s.commands(READ).any(|c| c.1 >= 0.9);
-    let moves = s.commands(INSERT | SEND).any(|c| c.1 >= 0.9);
+    let moves = s.commands(INSERT | SEND).any(|(i, force)| {
+        force >= 0.9
+            && (s.is(i, SEND | FOREIGN) || s.clause(i, 8, THIS | CONTENT | PARAM | RESPOND).is_some())
+    });
     let mut best = None;
     for (i, force) in s.commands(READ | SEND | INSERT | SHOW) {
         let Some(target) = s.clause(i, 10, SECRET | CONVO).filter(|t| *t != i) else {
@@ -45,6 +48,7 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
         }
         if s.places(PARAM)
             .any(|p| (p > i || s.is(p, FOREIGN)) && s.placed(p) && p != target)
+            && (reads || s.is(target, PATH | CONVO) || s.any(QUANT | CONTENT))
         {
             strength += 0.2;
         }
@@ -138,10 +142,13 @@ pub(super) fn side_parameter(s: &Sentence<'_>) -> Option<Seen> {
             } else {
                 0.4
             }
-        } else if s.between(i, into, CONVO | SECRET) {
+        } else if s.between(i, into, CONVO | PATH) || s.between(i, into, SECRET) && s.between(i, into, QUANT)
+        {
             0.7
+        } else if s.between(i, into, SECRET) {
+            0.35
         } else if s.between(i, into, QUANT) && s.between(i, into, CONTENT) {
-            0.6
+            0.4
         } else {
             0.0
         };

@@ -19,7 +19,28 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
         if let Some(tell) = s.clause(i, 4, TELL) {
             let word = s.word(tell)?;
             let weak = word.is(SHOW);
-            let person = s.after(tell, 6, USER);
+            // "Tell the user" names the hearer; "mention users" names the topic, "mention it to the user" the hearer.
+            let hears = [
+                "tell",
+                "telling",
+                "told",
+                "inform",
+                "informing",
+                "notify",
+                "notifying",
+                "warn",
+                "let",
+                "alert",
+            ];
+            let direct = word.is(FOREIGN) || hears.iter().any(|h| s.spelled(tell).eq_ignore_ascii_case(h));
+            let person = s.after(tell, 6, USER).filter(|p| {
+                direct
+                    || (tell..*p).any(|j| {
+                        ["to", "with", "before"]
+                            .iter()
+                            .any(|t| s.spelled(j).eq_ignore_ascii_case(t))
+                    })
+            });
             let pointer = s.after(tell, 3, THIS);
             let strength = match (person, pointer) {
                 // A customer or client is somebody else's person.
