@@ -5,3 +5,5 @@ pub mod clients;
 pub mod config;
 pub mod discover;
 pub mod engine;
+pub mod policy_file;
+pub mod salt;

@@ -63,7 +63,8 @@ struct Recorded {
 /// Replays one recording; `name` stands for the server. Events and findings go to `out` as JSON lines.
 pub fn replay(
     name: &str,
-    policy: Arc<Policy>, input: &mut dyn BufRead,
+    policy: Arc<Policy>,
+    input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> Result<(), ReplayError> {
     let party = Party {

@@ -91,7 +91,11 @@ impl History {
 
     fn thrash(&mut self, call: &Call<'_>, name: u64, evicted: &mut u64) -> Option<Finding> {
         let used = self.calls;
-        let at = match self.repeats.iter().position(|r| r.tool == name && r.arguments == call.arguments) {
+        let at = match self
+            .repeats
+            .iter()
+            .position(|r| r.tool == name && r.arguments == call.arguments)
+        {
             Some(at) => at,
             None => {
                 let new = Repeat {
@@ -120,7 +124,11 @@ impl History {
             *slot = call.at;
             repeat.count += 1;
         }
-        let recent = repeat.times.iter().take(repeat.count).filter(|t| together(**t, call.at));
+        let recent = repeat
+            .times
+            .iter()
+            .take(repeat.count)
+            .filter(|t| together(**t, call.at));
         if recent.clone().count() < THRASH {
             return None;
         }
@@ -133,7 +141,11 @@ impl History {
             confidence: 0.9,
             tool: Some(call.tool.to_owned()),
             cause: format!("thrash {} {:016x}", call.tool, call.arguments),
-            evidence: Evidence::Behaviour { count: 4, seconds: seconds(span), ratio: None },
+            evidence: Evidence::Behaviour {
+                count: 4,
+                seconds: seconds(span),
+                ratio: None,
+            },
         })
     }
 
@@ -224,7 +236,12 @@ impl History {
         if total < RATE_CALLS || failed * 2 < total || !self.rate.may_report(call.at) {
             return None;
         }
-        let span = self.outcomes.iter().map(|(at, _)| at.abs_diff(call.at)).max().unwrap_or(0);
+        let span = self
+            .outcomes
+            .iter()
+            .map(|(at, _)| at.abs_diff(call.at))
+            .max()
+            .unwrap_or(0);
         let (failed, total) = (u32::try_from(failed).ok()?, u32::try_from(total).ok()?);
         Some(Finding {
             code: "KAMS-BEH-003",
@@ -245,7 +262,11 @@ impl History {
     /// Bytes on the heap, by capacity.
     pub(super) fn heap_size(&self) -> usize {
         self.tools.capacity() * size_of::<Tool>()
-            + self.tools.iter().map(|t| t.samples.capacity() * size_of::<u32>()).sum::<usize>()
+            + self
+                .tools
+                .iter()
+                .map(|t| t.samples.capacity() * size_of::<u32>())
+                .sum::<usize>()
             + self.repeats.capacity() * size_of::<Repeat>()
             + self.outcomes.capacity() * size_of::<(u64, bool)>()
     }
@@ -283,7 +304,11 @@ fn place<T>(list: &mut Vec<T>, new: T, max: usize, used: impl Fn(&T) -> u64, evi
         list.push(new);
         return list.len() - 1;
     }
-    let oldest = list.iter().enumerate().min_by_key(|(_, entry)| used(entry)).map_or(0, |(at, _)| at);
+    let oldest = list
+        .iter()
+        .enumerate()
+        .min_by_key(|(_, entry)| used(entry))
+        .map_or(0, |(at, _)| at);
     if let Some(slot) = list.get_mut(oldest) {
         *slot = new;
         *evicted += 1;

@@ -34,7 +34,10 @@ pub(crate) enum Inside {
 pub(crate) fn runs(text: &[u8], mut visit: impl FnMut(Range<usize>, &Inside)) {
     let mut at = 0;
     while at < text.len() {
-        let Some(skip) = text.get(at..).and_then(|rest| rest.iter().position(|b| in_run(*b))) else {
+        let Some(skip) = text
+            .get(at..)
+            .and_then(|rest| rest.iter().position(|b| in_run(*b)))
+        else {
             return;
         };
         let start = at + skip;
@@ -59,7 +62,12 @@ const fn in_run(byte: u8) -> bool {
 fn run_end(text: &[u8], start: usize) -> usize {
     let mut line = start;
     loop {
-        let len = text.get(line..).unwrap_or_default().iter().take_while(|b| in_run(**b)).count();
+        let len = text
+            .get(line..)
+            .unwrap_or_default()
+            .iter()
+            .take_while(|b| in_run(**b))
+            .count();
         let end = line + len;
         let rest = text.get(end..).unwrap_or_default();
         let gap = match rest {
@@ -108,14 +116,21 @@ fn decode(run: &[u8]) -> Option<Inside> {
     let url_safe = run.iter().any(|b| matches!(b, b'-' | b'_'));
     let engine = if url_safe { &URL_SAFE } else { &STANDARD };
     let probe_len = run.len().min(64) & !3;
-    let probe = engine.decode(run.get(..probe_len)?).or_else(|_| engine.decode(run)).ok()?;
+    let probe = engine
+        .decode(run.get(..probe_len)?)
+        .or_else(|_| engine.decode(run))
+        .ok()?;
     if is_der_key(&probe) {
         return Some(Inside::Key);
     }
     if !readable(probe.get(..probe.len().min(PROBE)).unwrap_or(&probe)) {
         return None;
     }
-    let joined: Vec<u8> = run.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    let joined: Vec<u8> = run
+        .iter()
+        .copied()
+        .filter(|b| !matches!(b, b'\r' | b'\n'))
+        .collect();
     let mut text = engine.decode(&joined).ok()?;
     // UTF-16 of ASCII, as some shells want it.
     if text.get(1) == Some(&0) {
@@ -126,7 +141,10 @@ fn decode(run: &[u8]) -> Option<Inside> {
 
 /// Whether the bytes begin like text: nine in ten printable, in UTF-8 or UTF-16.
 fn readable(bytes: &[u8]) -> bool {
-    let printable = bytes.iter().filter(|b| (b' '..0x7f).contains(*b) || matches!(b, b'\n' | b'\t' | b'\r')).count();
+    let printable = bytes
+        .iter()
+        .filter(|b| (b' '..0x7f).contains(*b) || matches!(b, b'\n' | b'\t' | b'\r'))
+        .count();
     let zeros = bytes.iter().skip(1).step_by(2).filter(|b| **b == 0).count();
     let wide = bytes.len() >= 16 && zeros * 2 + 2 >= bytes.len();
     bytes.len() >= 8 && ((printable * 10 >= bytes.len() * 9) || (wide && printable * 2 + 2 >= bytes.len()))

@@ -59,7 +59,11 @@ fn closes(text: &[u8], end: usize) -> bool {
 
 /// Reads digits and single separators from `start`.
 fn read(text: &[u8], start: usize) -> Digits {
-    let mut digits = Digits { value: Vec::new(), groups: Vec::new(), end: start };
+    let mut digits = Digits {
+        value: Vec::new(),
+        groups: Vec::new(),
+        end: start,
+    };
     let mut group = 0;
     let mut at = start;
     let mut gap = 0;
@@ -89,7 +93,10 @@ fn read(text: &[u8], start: usize) -> Digits {
 }
 
 fn grouped(text: &[u8], span: &Range<usize>) -> bool {
-    text.get(span.clone()).unwrap_or_default().iter().any(|b| matches!(b, b' ' | b'-' | b'.' | b'('))
+    text.get(span.clone())
+        .unwrap_or_default()
+        .iter()
+        .any(|b| matches!(b, b' ' | b'-' | b'.' | b'('))
 }
 
 /// `+` or `00` (of length `prefix`), a country code and 8 to 15 digits in all.
@@ -141,7 +148,11 @@ fn country(value: &[u8]) -> bool {
 /// NXX-NXX-XXXX, where N is 2 to 9.
 fn north_american(value: &[u8]) -> bool {
     let lead = |i: usize| value.get(i).is_some_and(|b| (b'2'..=b'9').contains(b));
-    value.len() == 10 && lead(0) && lead(3) && value.get(1..3) != Some(b"11") && value.get(4..6) != Some(b"11")
+    value.len() == 10
+        && lead(0)
+        && lead(3)
+        && value.get(1..3) != Some(b"11")
+        && value.get(4..6) != Some(b"11")
 }
 
 /// `(617) 555-0101`, `617-555-0101`, `617.555.0101`, `617 555 0101`, with or without a leading 1.
@@ -178,8 +189,16 @@ mod tests {
     #[test]
     fn numbers_to_call() {
         for text in [
-            "(617) 555-0101", "+12025550119", "+44 20 7946 0356", "202.555.0162", "+33 1 99 00 18 68", "+49 30 23125 637",
-            "+1 (415) 555-0128", "1-800-555-0199", "+44 (0)20 7946 0356", "0044 20 7946 0356",
+            "(617) 555-0101",
+            "+12025550119",
+            "+44 20 7946 0356",
+            "202.555.0162",
+            "+33 1 99 00 18 68",
+            "+49 30 23125 637",
+            "+1 (415) 555-0128",
+            "1-800-555-0199",
+            "+44 (0)20 7946 0356",
+            "0044 20 7946 0356",
         ] {
             assert_eq!(found(text, false), Some(text));
         }
@@ -189,8 +208,16 @@ mod tests {
     #[test]
     fn other_digits() {
         for text in [
-            "123-456-7890", "800-555-0199-REV2", "2.555.0123", "192.0.2.146", "100 200 3000 400", "+01:00", "2026-02-11",
-            "+1234567890123", "2025550119", "+99999",
+            "123-456-7890",
+            "800-555-0199-REV2",
+            "2.555.0123",
+            "192.0.2.146",
+            "100 200 3000 400",
+            "+01:00",
+            "2026-02-11",
+            "+1234567890123",
+            "2025550119",
+            "+99999",
         ] {
             assert_eq!(found(text, false), None, "{text}");
         }

@@ -99,7 +99,11 @@ impl<'a> Recorder<'a> {
                     code: class.code(),
                     detector: "egress.sensitive",
                     kind: Kind::EgressSensitive,
-                    severity: if documented { Severity::Low } else { class.severity() },
+                    severity: if documented {
+                        Severity::Low
+                    } else {
+                        class.severity()
+                    },
                     confidence: class.confidence(),
                     tool: tool.map(str::to_owned),
                     cause: format!("{class} at {first}"),

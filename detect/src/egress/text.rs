@@ -124,7 +124,11 @@ pub(crate) struct Context<'a> {
 }
 
 /// Everything in `text`, sorted and disjoint; `report` gets class, value and whether it is a documented example.
-pub(crate) fn scan(text: &[u8], context: Context<'_>, report: &mut dyn FnMut(Class, &[u8], bool)) -> Vec<Hit> {
+pub(crate) fn scan(
+    text: &[u8],
+    context: Context<'_>,
+    report: &mut dyn FnMut(Class, &[u8], bool),
+) -> Vec<Hit> {
     if text.len() < 3 {
         return Vec::new();
     }
@@ -185,7 +189,13 @@ fn known(hits: &[Hit], hit: &Hit) -> bool {
 }
 
 /// Looks into base64 and hex runs of `layer`, which is `text` itself (`own`) or `text` without its disguise.
-fn encoded_runs(layer: &[u8], text: &[u8], own: bool, hits: &mut Vec<Hit>, report: &mut dyn FnMut(Class, &[u8], bool)) {
+fn encoded_runs(
+    layer: &[u8],
+    text: &[u8],
+    own: bool,
+    hits: &mut Vec<Hit>,
+    report: &mut dyn FnMut(Class, &[u8], bool),
+) {
     let mut found = Vec::new();
     encoded::runs(layer, |span, inside| {
         if own && overlaps(hits, &span) {
@@ -193,16 +203,27 @@ fn encoded_runs(layer: &[u8], text: &[u8], own: bool, hits: &mut Vec<Hit>, repor
         }
         match inside {
             Inside::Key => {
-                report(Class::PrivateKey, layer.get(span.clone()).unwrap_or_default(), false);
+                report(
+                    Class::PrivateKey,
+                    layer.get(span.clone()).unwrap_or_default(),
+                    false,
+                );
                 found.push(Hit::new(Class::PrivateKey, span));
             }
             Inside::Text(decoded) => {
                 let inner = one_layer(decoded, Context::default());
                 for hit in &inner {
-                    report(hit.class, decoded.get(hit.span.clone()).unwrap_or_default(), hit.documented);
+                    report(
+                        hit.class,
+                        decoded.get(hit.span.clone()).unwrap_or_default(),
+                        hit.documented,
+                    );
                 }
                 if let Some(strongest) = inner.iter().min_by_key(|h| h.class) {
-                    found.push(Hit { documented: strongest.documented, ..Hit::new(strongest.class, span) });
+                    found.push(Hit {
+                        documented: strongest.documented,
+                        ..Hit::new(strongest.class, span)
+                    });
                 }
             }
         }
@@ -293,10 +314,17 @@ fn digits(text: &[u8], context: Context<'_>, hits: &mut Vec<Hit>) {
     let counter = context.key.is_some_and(announces_counter);
     let named_phone = context.whole && context.key.is_some_and(announces_phone);
     let mut at = 0;
-    while let Some(skip) = text.get(at..).and_then(|rest| rest.iter().position(|b| b.is_ascii_digit() || matches!(b, b'+' | b'('))) {
+    while let Some(skip) = text.get(at..).and_then(|rest| {
+        rest.iter()
+            .position(|b| b.is_ascii_digit() || matches!(b, b'+' | b'('))
+    }) {
         let start = at + skip;
         at = start + 1;
-        let before = start.checked_sub(1).and_then(|i| text.get(i)).copied().unwrap_or(b' ');
+        let before = start
+            .checked_sub(1)
+            .and_then(|i| text.get(i))
+            .copied()
+            .unwrap_or(b' ');
         let is_digit = text.get(start).is_some_and(u8::is_ascii_digit);
         if !is_digit && !text.get(start + 1).is_some_and(u8::is_ascii_digit) {
             continue;
@@ -309,19 +337,29 @@ fn digits(text: &[u8], context: Context<'_>, hits: &mut Vec<Hit>) {
         if !is_digit {
             continue;
         }
-        let escaped = matches!(before, b'n' | b'r' | b't') && start >= 2 && text.get(start - 2) == Some(&b'\\');
-        let opens = escaped || !(before.is_ascii_alphanumeric() || matches!(before, b'_' | b'.' | b'-' | b'#'));
+        let escaped =
+            matches!(before, b'n' | b'r' | b't') && start >= 2 && text.get(start - 2) == Some(&b'\\');
+        let opens =
+            escaped || !(before.is_ascii_alphanumeric() || matches!(before, b'_' | b'.' | b'-' | b'#'));
         if opens {
             let (hit, next) = card(text, start);
             at = at.max(next);
             if let Some(hit) = hit
-                && !(counter && context.whole && hit.span.len() == text.trim_ascii().len() && hit.span.len() <= 19)
+                && !(counter
+                    && context.whole
+                    && hit.span.len() == text.trim_ascii().len()
+                    && hit.span.len() <= 19)
             {
                 hits.push(hit);
             }
         }
         // The rest of this run of digits begins nothing.
-        at += text.get(at..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count();
+        at += text
+            .get(at..)
+            .unwrap_or_default()
+            .iter()
+            .take_while(|b| b.is_ascii_digit())
+            .count();
     }
 }
 
@@ -355,7 +393,10 @@ fn named(text: &[u8], key: &[u8], hits: &mut Vec<Hit>) {
         let aws = token::is_aws_secret(value) && super::words::contains(key, "secret");
         let class = if aws { Class::AwsKey } else { Class::NamedSecret };
         let documented = value.ends_with(b"EXAMPLEKEY");
-        hits.push(Hit { documented, ..Hit::new(class, start..start + value.len()) });
+        hits.push(Hit {
+            documented,
+            ..Hit::new(class, start..start + value.len())
+        });
     }
 }
 
@@ -371,7 +412,9 @@ pub(crate) fn number(digits: &[u8], key: Option<&[u8]>) -> Option<Class> {
     if (10..=13).contains(&digits.len()) && announces_phone(key) {
         return Some(Class::Phone);
     }
-    let password = (4..=32).contains(&digits.len()) && classify(key) == Name::Strong && !super::words::ends_with(key, "token");
+    let password = (4..=32).contains(&digits.len())
+        && classify(key) == Name::Strong
+        && !super::words::ends_with(key, "token");
     password.then_some(Class::NamedSecret)
 }
 

@@ -4,38 +4,218 @@ use super::words::{contains, distinct, one_of, run_length};
 
 /// Words that stand for a value instead of being one.
 const STAND_INS: &[&str] = &[
-    "string", "text", "password", "passwd", "secret", "token", "hidden", "none", "null", "nil", "undefined", "true",
-    "false", "yes", "no", "on", "off", "required", "optional", "default", "unset", "empty", "n/a", "na", "tbd",
-    "include", "omit", "same-origin", "bearer", "basic", "digest", "oauth", "oauth2", "prompt", "ask", "stdin", "auto",
-    "invalid", "expired", "missing", "unknown", "secretstr", "str", "bytes", "number", "boolean", "object", "any",
-    "void", "env", "file", "keyring", "keychain", "interactive", "enabled", "disabled", "managed", "inherit", "self",
-    "this", "const", "static", "public", "private", "return", "async", "await", "function", "let", "var", "new",
+    "string",
+    "text",
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "hidden",
+    "none",
+    "null",
+    "nil",
+    "undefined",
+    "true",
+    "false",
+    "yes",
+    "no",
+    "on",
+    "off",
+    "required",
+    "optional",
+    "default",
+    "unset",
+    "empty",
+    "n/a",
+    "na",
+    "tbd",
+    "include",
+    "omit",
+    "same-origin",
+    "bearer",
+    "basic",
+    "digest",
+    "oauth",
+    "oauth2",
+    "prompt",
+    "ask",
+    "stdin",
+    "auto",
+    "invalid",
+    "expired",
+    "missing",
+    "unknown",
+    "secretstr",
+    "str",
+    "bytes",
+    "number",
+    "boolean",
+    "object",
+    "any",
+    "void",
+    "env",
+    "file",
+    "keyring",
+    "keychain",
+    "interactive",
+    "enabled",
+    "disabled",
+    "managed",
+    "inherit",
+    "self",
+    "this",
+    "const",
+    "static",
+    "public",
+    "private",
+    "return",
+    "async",
+    "await",
+    "function",
+    "let",
+    "var",
+    "new",
 ];
 
 /// Parts of placeholders.
 const PLACEHOLDERS: &[&str] = &[
-    "your", "placeholder", "changeme", "change-me", "change_me", "replace-", "replace_", "replaceme", "insert", "redacted",
-    "dummy", "fixme", "todo", "xxxx", "****", "....", "not-a-real", "not_a_real", "not-set", "not_set", "example",
-    "goes-here", "goes_here", "_here", "-here", "my-api", "my_api", "my-token", "my_token", "my-secret", "my_secret",
-    "my-password", "mypassword", "enter-", "enter_", "masked", "sample", "fake-", "fake_", "<", "…", "•",
+    "your",
+    "placeholder",
+    "changeme",
+    "change-me",
+    "change_me",
+    "replace-",
+    "replace_",
+    "replaceme",
+    "insert",
+    "redacted",
+    "dummy",
+    "fixme",
+    "todo",
+    "xxxx",
+    "****",
+    "....",
+    "not-a-real",
+    "not_a_real",
+    "not-set",
+    "not_set",
+    "example",
+    "goes-here",
+    "goes_here",
+    "_here",
+    "-here",
+    "my-api",
+    "my_api",
+    "my-token",
+    "my_token",
+    "my-secret",
+    "my_secret",
+    "my-password",
+    "mypassword",
+    "enter-",
+    "enter_",
+    "masked",
+    "sample",
+    "fake-",
+    "fake_",
+    "<",
+    "…",
+    "•",
 ];
 
 /// Starts of references to a secret kept elsewhere.
 const REFERENCES: &[&str] = &[
-    "op:", "vault:", "vault.", "secret:", "secrets:", "secretref:", "ref:", "ref+", "arn:", "ssm:", "env:", "env(", "env.",
-    "file:", "file(", "keyring:", "keychain:", "doppler:", "bws:", "infisical:", "gcpsm:", "gcp-sm:", "gcp:", "aws-sm:", "awssm:",
-    "awskms:", "azurekv:", "akv:", "sm:", "kms:", "k8s:", "sops:", "enc[", "!", "lookup(", "getenv(", "process.env",
-    "os.environ", "os.getenv", "system.getenv", "secrets.", "secrets[", "var.", "local.", "data.", "config.", "config[", "settings.",
-    "self.", "this.", "args.", "options.", "opts.", "params.", "request.", "req.", "ctx.", "props.", "state.",
-    "projects/", "@microsoft.keyvault", "lastpass:", "bitwarden:", "1password:", "keepass:", "cyberark:", "conjur:",
-    "secretsmanager:", "secretmanager:", "import.meta", "dotenv", "credhub:", "https://", "http://", "cmd:", "exec:",
-    "read(", "[kams:", "[redacted", "[masked", "[hidden", "(redacted", "(hidden", "(masked",
+    "op:",
+    "vault:",
+    "vault.",
+    "secret:",
+    "secrets:",
+    "secretref:",
+    "ref:",
+    "ref+",
+    "arn:",
+    "ssm:",
+    "env:",
+    "env(",
+    "env.",
+    "file:",
+    "file(",
+    "keyring:",
+    "keychain:",
+    "doppler:",
+    "bws:",
+    "infisical:",
+    "gcpsm:",
+    "gcp-sm:",
+    "gcp:",
+    "aws-sm:",
+    "awssm:",
+    "awskms:",
+    "azurekv:",
+    "akv:",
+    "sm:",
+    "kms:",
+    "k8s:",
+    "sops:",
+    "enc[",
+    "!",
+    "lookup(",
+    "getenv(",
+    "process.env",
+    "os.environ",
+    "os.getenv",
+    "system.getenv",
+    "secrets.",
+    "secrets[",
+    "var.",
+    "local.",
+    "data.",
+    "config.",
+    "config[",
+    "settings.",
+    "self.",
+    "this.",
+    "args.",
+    "options.",
+    "opts.",
+    "params.",
+    "request.",
+    "req.",
+    "ctx.",
+    "props.",
+    "state.",
+    "projects/",
+    "@microsoft.keyvault",
+    "lastpass:",
+    "bitwarden:",
+    "1password:",
+    "keepass:",
+    "cyberark:",
+    "conjur:",
+    "secretsmanager:",
+    "secretmanager:",
+    "import.meta",
+    "dotenv",
+    "credhub:",
+    "https://",
+    "http://",
+    "cmd:",
+    "exec:",
+    "read(",
+    "[kams:",
+    "[redacted",
+    "[masked",
+    "[hidden",
+    "(redacted",
+    "(hidden",
+    "(masked",
 ];
 
 /// Words of prose; a value that holds several is a sentence about a secret.
 const PROSE: &[&str] = &[
-    "the", "is", "a", "an", "of", "to", "for", "your", "must", "enter", "please", "and", "or", "be", "in", "with",
-    "this", "that", "not", "are", "if", "it", "on", "at", "least", "by", "from", "as", "should", "can", "will",
+    "the", "is", "a", "an", "of", "to", "for", "your", "must", "enter", "please", "and", "or", "be", "in",
+    "with", "this", "that", "not", "are", "if", "it", "on", "at", "least", "by", "from", "as", "should",
+    "can", "will",
 ];
 
 /// Whether `value` is a secret's own text, not a reference, placeholder, mask, sentence or path.
@@ -56,7 +236,10 @@ pub(crate) fn is_literal(value: &[u8]) -> bool {
 
 /// Masks: `********`, `xxxxx`, `abc***`, `sk-...`.
 pub(crate) fn is_masked(value: &[u8]) -> bool {
-    let marks = value.iter().filter(|b| matches!(b, b'*' | b'.' | b'#' | b'x' | b'X' | b'-' | b'_' | b'0')).count();
+    let marks = value
+        .iter()
+        .filter(|b| matches!(b, b'*' | b'.' | b'#' | b'x' | b'X' | b'-' | b'_' | b'0'))
+        .count();
     marks == value.len() || contains(value, "***") || value.ends_with(b"...") || distinct(value) < 3
 }
 
@@ -67,10 +250,11 @@ pub(crate) fn is_placeholder(value: &[u8]) -> bool {
 
 /// References: `${X}`, `{{ x }}`, `op://...`, `process.env.X`, `$TOKEN`, `%TOKEN%`.
 pub(crate) fn is_reference(value: &[u8]) -> bool {
-    if REFERENCES
-        .iter()
-        .any(|r| value.get(..r.len()).is_some_and(|h| h.eq_ignore_ascii_case(r.as_bytes())))
-    {
+    if REFERENCES.iter().any(|r| {
+        value
+            .get(..r.len())
+            .is_some_and(|h| h.eq_ignore_ascii_case(r.as_bytes()))
+    }) {
         return true;
     }
     match value {
@@ -79,14 +263,16 @@ pub(crate) fn is_reference(value: &[u8]) -> bool {
         [b'%', b'(', ..] => true,
         [b'_', b'_', .., b'_', b'_'] => true,
         [b'$', name @ ..] => {
-            is_identifier(name) && (!name.iter().any(u8::is_ascii_digit) || !name.iter().any(u8::is_ascii_lowercase))
+            is_identifier(name)
+                && (!name.iter().any(u8::is_ascii_digit) || !name.iter().any(u8::is_ascii_lowercase))
         }
         _ => false,
     }
 }
 
 fn is_identifier(text: &[u8]) -> bool {
-    text.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
+    text.first()
+        .is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
         && text.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
 }
 
@@ -101,9 +287,10 @@ fn is_constant_name(value: &[u8]) -> bool {
 /// An absolute, home or Windows path.
 fn is_path(value: &[u8]) -> bool {
     match value {
-        [b'/', rest @ ..] | [b'.', b'/', rest @ ..] | [b'~', b'/', rest @ ..] | [b'.', b'.', b'/', rest @ ..] => {
-            run_length(rest) >= 3.0 && !rest.contains(&b' ')
-        }
+        [b'/', rest @ ..]
+        | [b'.', b'/', rest @ ..]
+        | [b'~', b'/', rest @ ..]
+        | [b'.', b'.', b'/', rest @ ..] => run_length(rest) >= 3.0 && !rest.contains(&b' '),
         [drive, b':', b'\\' | b'/', ..] => drive.is_ascii_alphabetic(),
         _ => false,
     }
@@ -112,7 +299,10 @@ fn is_path(value: &[u8]) -> bool {
 fn is_sentence(value: &[u8]) -> bool {
     let mut words = 0;
     let mut function_words = 0;
-    for word in value.split(|b| !b.is_ascii_alphanumeric() && *b != b'\'').filter(|w| !w.is_empty()) {
+    for word in value
+        .split(|b| !b.is_ascii_alphanumeric() && *b != b'\'')
+        .filter(|w| !w.is_empty())
+    {
         words += 1;
         function_words += usize::from(one_of(word, PROSE));
     }
@@ -128,8 +318,14 @@ pub(crate) fn looks_opaque(value: &[u8]) -> bool {
     let head = value.get(..value.len().min(256)).unwrap_or(value);
     let letters = head.iter().any(u8::is_ascii_alphabetic);
     let digits = head.iter().filter(|b| b.is_ascii_digit()).count();
-    let inner_upper = head.iter().skip(1).any(u8::is_ascii_uppercase) && head.iter().any(u8::is_ascii_lowercase);
-    let symbol = head.iter().any(|b| matches!(b, b'!' | b'@' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*' | b'+' | b'='));
+    let inner_upper =
+        head.iter().skip(1).any(u8::is_ascii_uppercase) && head.iter().any(u8::is_ascii_lowercase);
+    let symbol = head.iter().any(|b| {
+        matches!(
+            b,
+            b'!' | b'@' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*' | b'+' | b'='
+        )
+    });
     (letters && digits > 0) || digits >= 6 || symbol || (inner_upper && run_length(head) < 4.5)
 }
 
@@ -150,7 +346,16 @@ mod tests {
 
     #[test]
     fn literal_secrets() {
-        for value in ["hunter2", "s3cretpg", "blue-otter-9", "svc:pa55", "P@ss w0rd!", "tr0ub4dor", "$ecret99", "abc"] {
+        for value in [
+            "hunter2",
+            "s3cretpg",
+            "blue-otter-9",
+            "svc:pa55",
+            "P@ss w0rd!",
+            "tr0ub4dor",
+            "$ecret99",
+            "abc",
+        ] {
             assert!(is_literal(value.as_bytes()), "{value}");
         }
     }
@@ -158,9 +363,28 @@ mod tests {
     #[test]
     fn stand_ins() {
         for value in [
-            "", "true", "${DB_PASSWORD}", "${{ secrets.X }}", "{{api_key}}", "<your-api-key>", "YOUR_API_KEY", "********",
-            "REDACTED", "[kams:redacted:jwt]", "op://a/b", "vault:kv/data#x", "$TOKEN", "$token", "%TOKEN%", "DB_PASSWORD",
-            "/run/secrets/db", "process.env.KEY", "Enter your password to continue", "changeme", "sk-...", "xxxxxxxx",
+            "",
+            "true",
+            "${DB_PASSWORD}",
+            "${{ secrets.X }}",
+            "{{api_key}}",
+            "<your-api-key>",
+            "YOUR_API_KEY",
+            "********",
+            "REDACTED",
+            "[kams:redacted:jwt]",
+            "op://a/b",
+            "vault:kv/data#x",
+            "$TOKEN",
+            "$token",
+            "%TOKEN%",
+            "DB_PASSWORD",
+            "/run/secrets/db",
+            "process.env.KEY",
+            "Enter your password to continue",
+            "changeme",
+            "sk-...",
+            "xxxxxxxx",
         ] {
             assert!(!is_literal(value.as_bytes()), "{value}");
         }
