@@ -1,5 +1,6 @@
 //! Wiring of kamsd and kams: configuration, discovery, engine, admin API, command line.
 
 pub mod admin;
+pub mod cli;
 pub mod config;
 pub mod discover;
