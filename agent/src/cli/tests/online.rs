@@ -44,7 +44,7 @@ async fn servers_and_their_cost() {
         out,
         text(&[
             "ID  USER  AGENT   SERVER                                       STATE     PID  TOOLS  CALLS  ERRORS  GAPS  CALLS ITSELF",
-            " 1  ada   claude  npm:@modelcontextprotocol/server-memory@2.0  observed   42      9      3       1     0  \\u{1b}[2J\\u{1b}[31m…evil\\u{202e}\\n\\u{9b}0m",
+            " 1  ada   claude  npm:@modelcontextprotocol/server-memory@2.0  observed   42      9      3       1     0  \\u{1b}[2J\\u{1b}[31me…l\\u{202e}\\n\\u{9b}0m",
         ])
     );
     let (_, out) = kams(&socket, "servers --cost --gone").await;
@@ -82,7 +82,7 @@ async fn hostile_names_cannot_act_in_any_form() {
                 .unwrap()
                 .unwrap();
             let out = page.text();
-            assert!(out.contains("evil"), "{line}: {out}");
+            assert!(out.contains("[31me"), "{line}: {out}");
             let acting = out
                 .chars()
                 .find(|c| *c != '\n' && kams_export::text::is_unsafe(*c));

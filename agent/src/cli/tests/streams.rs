@@ -33,11 +33,11 @@ async fn the_table_has_one_line_per_server_call_and_finding() {
     let server = "npm:@modelcontextprotocol/server-memory";
     let lines: Vec<String> = vec![
         "TIME                 USER    AGENT   SERVER                    WHAT                          TOOK  OUTCOME     BYTES".into(),
-        format!("{pad}{server}  server started                                        pid 42, pipe, MCP 2025-11-25"),
+        format!("{pad}{server}  server started                                         pid 42, pipe, MCP 2025-11-25"),
         format!("{pad}{server}  lists 9 tools"),
-        format!("{pad}{server}  -> add                      1.2 ms  ok           300 B"),
+        format!("{pad}{server}  -> add                      1.2 ms  ok          300 B"),
         format!(r"{pad}{server}  -> \u{{1b}}[2J\u{{1b}}[31mevil\u{{202e}}\n\u{{9b}}0m    2.50 s  tool_error   1.0 MiB"),
-        format!("{pad}npm:x                                    !! HIGH integrity.description_injection              alert                 on add, KAMS-INT-002 confidence 0.72, would block_tool"),
+        format!("{pad}npm:x                                    !! HIGH integrity.description_injection                 alert                 on add, KAMS-INT-002 confidence 0.72, would block_tool"),
     ];
     let expected: Vec<&str> = lines.iter().map(String::as_str).collect();
     assert_eq!(out, text(&expected), "\n{out}");
