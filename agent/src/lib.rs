@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod clients;
+pub mod cli;
 pub mod config;
 pub mod discover;
 pub mod engine;
