@@ -20,6 +20,11 @@ use crate::streams::StreamTable;
 /// The kernel object that `cargo xtask ebpf` built; its manifest lies beside it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../sensor-ebpf/kams-sensor.bpf.o");
 
+/// The embedded kernel object.
+pub(crate) fn embedded_object() -> &'static [u8] {
+    OBJECT
+}
+
 /// What loading yields.
 pub(crate) struct Loaded {
     pub(crate) programs: Programs,
