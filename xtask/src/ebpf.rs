@@ -186,12 +186,11 @@ struct Toolchain {
 
 impl Toolchain {
     fn find(root: &Path) -> Result<Self> {
-        let (cargo, rustc) = match debian().or_else(nightly) {
-            Some(found) => found,
-            None => {
-                install_debian()?;
-                debian().context("the Debian packages are installed, and still no compiler is found")?
-            }
+        let (cargo, rustc) = if let Some(found) = debian().or_else(nightly) {
+            found
+        } else {
+            install_debian()?;
+            debian().context("the Debian packages are installed, and still no compiler is found")?
         };
         Ok(Self {
             cargo,

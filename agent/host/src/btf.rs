@@ -128,7 +128,7 @@ impl Btf {
             if end > types_range.end {
                 return Err(BtfError::Truncated(id));
             }
-            let position = u32::try_from(at).map_err(|_| BtfError::TooLarge)?;
+            let position = u32::try_from(at).map_err(|_too_large| BtfError::TooLarge)?;
             types.push(position);
             if matches!(head.kind(), KIND_STRUCT | KIND_UNION) && head.name != 0 {
                 let name = string(&bytes, &strings, head.name).ok_or(BtfError::Truncated(id))?;
@@ -292,9 +292,9 @@ mod tests {
         }
 
         fn record(&mut self, words: &[u32]) {
-            words
-                .iter()
-                .for_each(|word| self.types.extend_from_slice(&word.to_le_bytes()));
+            for word in words {
+                self.types.extend_from_slice(&word.to_le_bytes());
+            }
         }
 
         fn composite(&mut self, kind: u32, name: &str, kind_flag: bool, members: &[(&str, u32, u32)]) {
@@ -326,7 +326,12 @@ mod tests {
         let int = builder.name("int");
         builder.record(&[int, 1 << 24, 4, 32]);
         builder.composite(KIND_UNION, "", false, &[("a", 1, 0), ("b", 1, 0)]);
-        builder.composite(KIND_STRUCT, "", true, &[("c", 1, 64), ("bits", 1, 3 << 24 | 100)]);
+        builder.composite(
+            KIND_STRUCT,
+            "",
+            true,
+            &[("c", 1, 64), ("bits", 1, 3 << 24 | 0x64)],
+        );
         builder.composite(KIND_STRUCT, "inner", false, &[("x", 1, 32)]);
         builder.record(&[0, 10 << 24, 4]);
         builder.composite(

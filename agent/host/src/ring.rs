@@ -20,7 +20,7 @@ use crate::sweep::Hint;
 /// Time between looks at the counters while something may have to be told without a ring record.
 const TICK: Duration = Duration::from_millis(250);
 /// Longest sleep while nothing happens.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 
 /// What the reader thread owns.
 pub(crate) struct Reader {

@@ -28,6 +28,10 @@ impl Sensor {
     ///
     /// From the return on, every exec of the host and everything about marked processes is in the events. Takes
     /// about half a second; blocking.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "options are used up: nothing is to be changed after the start"
+    )]
     pub fn start(options: SensorOptions) -> Result<(Self, SensorEvents), SensorError> {
         let loaded = loader::load(&options)?;
         let marks = Arc::new(loaded.marks);
