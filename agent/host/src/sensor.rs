@@ -75,6 +75,7 @@ impl Sensor {
             payload_on,
             told: Told::default(),
             hints,
+            kernel_log: loaded.kernel_log,
         };
         selftest::prove(&control, &mut reader)?;
         control.0.proved.store(true, Ordering::Release);
