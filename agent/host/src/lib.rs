@@ -15,6 +15,7 @@ mod losses;
 mod marks;
 pub mod offsets;
 mod options;
+pub mod peer;
 pub mod procs;
 mod programs;
 mod queue;
@@ -36,3 +37,5 @@ pub use options::{OBJECT_ENV, RING_MAX, RING_MIN, SensorError, SensorOptions};
 pub use queue::SensorEvents;
 pub use sensor::Sensor;
 pub use streams::{Watch, WatchedStream};
+
+pub mod userfile;
