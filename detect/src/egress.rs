@@ -24,6 +24,7 @@ mod pem;
 mod phone;
 mod record;
 mod region;
+mod scramble;
 mod span;
 mod text;
 mod token;
@@ -46,7 +47,17 @@ use unescape::Escapes;
 const MAX_LEVEL: u8 = 3;
 
 /// Members that name what a sibling member `value` holds.
-const NAME_MEMBERS: [&[u8]; 9] = [b"name", b"key", b"k", b"header", b"field", b"variable", b"var", b"param", b"label"];
+const NAME_MEMBERS: [&[u8]; 9] = [
+    b"name",
+    b"key",
+    b"k",
+    b"header",
+    b"field",
+    b"variable",
+    b"var",
+    b"param",
+    b"label",
+];
 /// Members that hold what a sibling names, or what the object around them is named.
 const VALUE_MEMBERS: [&[u8]; 6] = [b"value", b"val", b"v", b"plaintext", b"raw", b"current"];
 
@@ -80,9 +91,12 @@ pub fn scan_message(message: &[u8], tool: Option<&str>, salt: &Salt) -> Vec<Find
     let mut recorder = Recorder::new(salt);
     for region in outgoing(message) {
         let start = region.start;
-        hits(message.get(region).unwrap_or_default(), &mut |place, string, class, value, documented| {
-            recorder.record(class, value, documented, start + string, |hide| place.path(hide));
-        });
+        hits(
+            message.get(region).unwrap_or_default(),
+            &mut |place, string, class, value, documented| {
+                recorder.record(class, value, documented, start + string, |hide| place.path(hide));
+            },
+        );
     }
     recorder.into_findings(tool)
 }
@@ -108,14 +122,23 @@ fn scan_document(document: &[u8], level: u8, report: &mut Report<'_>) -> Vec<Hit
             for (class, value, documented) in seen {
                 report(place, span.start, class, &value, documented);
             }
-            keep(&mut all, &mut hits, raw, span.start, &name);
+            keep(
+                &mut all,
+                &mut hits,
+                raw,
+                span.start,
+                matches!(name, Cow::Owned(_)),
+            );
         }
         Item::Text(span) => {
             let raw = place.raw(&span);
             if raw.len() >= 3 {
                 let text = decoded(raw);
                 let key = governing_name(place);
-                let context = Context { key: key.as_deref(), whole: true };
+                let context = Context {
+                    key: key.as_deref(),
+                    whole: true,
+                };
                 let place: &Place<'_> = place;
                 let mut hits = if level < MAX_LEVEL && is_document(&text) {
                     scan_document(&text, level + 1, &mut |_, _, class, value, documented| {
@@ -126,7 +149,13 @@ fn scan_document(document: &[u8], level: u8, report: &mut Report<'_>) -> Vec<Hit
                         report(place, span.start, class, value, documented);
                     })
                 };
-                keep(&mut all, &mut hits, raw, span.start, &text);
+                keep(
+                    &mut all,
+                    &mut hits,
+                    raw,
+                    span.start,
+                    matches!(text, Cow::Owned(_)),
+                );
             }
             remember_name(place, span);
         }
@@ -139,7 +168,10 @@ fn scan_document(document: &[u8], level: u8, report: &mut Report<'_>) -> Vec<Hit
             let key = governing_name(place);
             if let Some(class) = number(digits, key.as_deref()) {
                 report(place, span.start, class, digits, false);
-                all.push(Hit { number_level: Some(level), ..Hit::new(class, span) });
+                all.push(Hit {
+                    number_level: Some(level),
+                    ..Hit::new(class, span)
+                });
             }
         }
     });
@@ -147,8 +179,8 @@ fn scan_document(document: &[u8], level: u8, report: &mut Report<'_>) -> Vec<Hit
 }
 
 /// Carries a string's matches into the document's bytes.
-fn keep(all: &mut Vec<Hit>, hits: &mut Vec<Hit>, raw: &[u8], start: usize, text: &Cow<'_, [u8]>) {
-    if matches!(text, Cow::Owned(_)) && !hits.is_empty() {
+fn keep(all: &mut Vec<Hit>, hits: &mut Vec<Hit>, raw: &[u8], start: usize, escaped: bool) {
+    if escaped && !hits.is_empty() {
         to_source(Escapes::new(raw), hits);
     }
     all.extend(hits.drain(..).map(|mut hit| {
@@ -173,7 +205,10 @@ fn governing_name<'a>(place: &mut Place<'a>) -> Option<Cow<'a, [u8]>> {
             return Some(decoded(place.raw(&flag)));
         }
     } else if key.as_deref().is_some_and(|k| is_member(k, &VALUE_MEMBERS)) {
-        return label.map(|span| decoded(place.raw(&span))).or_else(|| place.parent_key()).or(key);
+        return label
+            .map(|span| decoded(place.raw(&span)))
+            .or_else(|| place.parent_key())
+            .or(key);
     }
     key
 }
