@@ -42,9 +42,7 @@ pub(crate) fn runs(text: &[u8], mut visit: impl FnMut(Range<usize>, &Inside)) {
         };
         let start = at + skip;
         if let Some((end, bytes)) = hex_pairs(text, start) {
-            if let Some(bytes) =
-                bytes.filter(|b| b.len() >= MIN_HEX / 2 && readable(b.get(..b.len().min(PROBE)).unwrap_or(b)))
-            {
+            if bytes.len() >= MIN_HEX / 2 && readable(bytes.get(..bytes.len().min(PROBE)).unwrap_or(&bytes)) {
                 visit(start..end, &Inside::Text(bytes));
             }
             at = end;
@@ -112,9 +110,9 @@ fn split(text: &[u8], run: Range<usize>, visit: &mut impl FnMut(Range<usize>, &I
     }
 }
 
-/// `41 4b 49`, `41:4b:49`, `0x41, 0x4b`: where pairs of hex digits with separators end, and their bytes if there are
-/// enough of them. None where no two pairs stand.
-fn hex_pairs(text: &[u8], start: usize) -> Option<(usize, Option<Vec<u8>>)> {
+/// `41 4b 49`, `41:4b:49`, `0x41, 0x4b`: where pairs of hex digits with separators end, and their bytes. None where
+/// no two pairs stand.
+fn hex_pairs(text: &[u8], start: usize) -> Option<(usize, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut at = start;
     let mut end = start;
@@ -122,9 +120,7 @@ fn hex_pairs(text: &[u8], start: usize) -> Option<(usize, Option<Vec<u8>>)> {
         let prefix =
             usize::from(text.get(at) == Some(&b'0') && matches!(text.get(at + 1), Some(b'x' | b'X'))) * 2;
         let pair = text.get(at + prefix..at + prefix + 2).unwrap_or_default();
-        let alone = !text
-            .get(at + prefix + 2)
-            .is_some_and(|b| b.is_ascii_alphanumeric());
+        let alone = !text.get(at + prefix + 2).is_some_and(u8::is_ascii_alphanumeric);
         let Some(byte) = Some(pair)
             .filter(|p| p.len() == 2 && alone)
             .and_then(|p| hex::decode(p).ok())
@@ -140,7 +136,7 @@ fn hex_pairs(text: &[u8], start: usize) -> Option<(usize, Option<Vec<u8>>)> {
         };
         at = end + gap;
     }
-    (bytes.len() >= 2).then(|| (end, Some(bytes)))
+    (bytes.len() >= 2).then_some((end, bytes))
 }
 
 /// RFC 4648 base 32 without its padding.

@@ -133,21 +133,12 @@ fn strip_trunk(digits: &Digits, printed: &[u8]) -> Vec<u8> {
 /// Country calling codes in use (ITU-T E.164).
 fn country(value: &[u8]) -> bool {
     let digit = |i: usize| value.get(i).copied().unwrap_or(b'0') - b'0';
-    match (digit(0), digit(1)) {
-        (1 | 7, _)
-        | (2, 0 | 7)
-        | (3, 0..=4 | 6 | 9)
-        | (4, 0 | 1 | 3..=9)
-        | (5, 1..=8)
-        | (6, 0..=6)
-        | (8, 1 | 2 | 4 | 6)
-        | (9, 0..=9)
-        | (2, 1..=6 | 9)
-        | (3, 5 | 7 | 8)
-        | (4, 2)
-        | (5, 0 | 9)
-        | (6, 7..=9)
-        | (8, 0 | 5 | 7 | 8) => true,
+    let second = digit(1);
+    match digit(0) {
+        // Every second digit leads to a country.
+        1 | 3..=7 | 9 => true,
+        2 => second != 8,
+        8 => !matches!(second, 3 | 9),
         _ => false,
     }
 }
