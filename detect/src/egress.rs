@@ -21,6 +21,7 @@ use crate::finding::Finding;
 mod assign;
 mod card;
 mod class;
+mod command;
 mod email;
 mod encoded;
 mod entropy;
@@ -321,16 +322,16 @@ mod tests {
         let salt = Salt::new(b"salt");
         let (_, token) = planted().swap_remove(2);
         let spread: String = token.chars().flat_map(|c| [c, ' ']).collect();
-        let unit = |c: char| format!("\\u{:04x}", u32::from(c));
+        let each = |write: &dyn Fn(char) -> String| token.chars().map(write).collect::<String>();
         for hidden in [
             STANDARD.encode(format!("k: {token}\n")),
             STANDARD.encode(STANDARD.encode(&token)),
             hex::encode(&token),
             format!("0x{}", hex::encode_upper(&token)),
-            token.bytes().map(|b| format!("{b:02x}:")).collect(),
-            token.bytes().map(|b| format!("%{b:02X}")).collect(),
-            token.chars().map(unit).collect(),
-            token.chars().map(|c| format!("&#{};", u32::from(c))).collect(),
+            each(&|c| format!("{:02x}:", u32::from(c))),
+            each(&|c| format!("%{:02X}", u32::from(c))),
+            each(&|c| format!("\\u{:04x}", u32::from(c))),
+            each(&|c| format!("&#{};", u32::from(c))),
             token.chars().flat_map(|c| [c, '\u{200b}']).collect(),
             token
                 .chars()

@@ -6,9 +6,10 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::assign::{assignment, command, identified_by, identifier, url_password};
+use super::assign::{assignment, identified_by, identifier};
 use super::card::card;
 use super::class::Class;
+use super::command::{command, url_password};
 use super::email::email;
 use super::encoded::{self, Inside};
 use super::entropy::is_opaque;
