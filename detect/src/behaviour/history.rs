@@ -91,24 +91,23 @@ impl History {
 
     fn thrash(&mut self, call: &Call<'_>, name: u64, evicted: &mut u64) -> Option<Finding> {
         let used = self.calls;
-        let at = match self
+        let known = self
             .repeats
             .iter()
-            .position(|r| r.tool == name && r.arguments == call.arguments)
-        {
-            Some(at) => at,
-            None => {
-                let new = Repeat {
-                    tool: name,
-                    arguments: call.arguments,
-                    result: call.result,
-                    used,
-                    times: [0; THRASH],
-                    count: 0,
-                    thrash: Reported::default(),
-                };
-                place(&mut self.repeats, new, MAX_CALLS, |r| r.used, evicted)
-            }
+            .position(|r| r.tool == name && r.arguments == call.arguments);
+        let at = if let Some(at) = known {
+            at
+        } else {
+            let new = Repeat {
+                tool: name,
+                arguments: call.arguments,
+                result: call.result,
+                used,
+                times: [0; THRASH],
+                count: 0,
+                thrash: Reported::default(),
+            };
+            place(&mut self.repeats, new, MAX_CALLS, |r| r.used, evicted)
         };
         let repeat = self.repeats.get_mut(at)?;
         repeat.used = used;
@@ -152,21 +151,20 @@ impl History {
     /// Retry storm and latency.
     fn tool(&mut self, call: &Call<'_>, name: u64, evicted: &mut u64) -> Vec<Finding> {
         let used = self.calls;
-        let at = match self.tools.iter().position(|t| t.name == name) {
-            Some(at) => at,
-            None => {
-                let new = Tool {
-                    name,
-                    used,
-                    failures: 0,
-                    first_failure: 0,
-                    storm: Reported::default(),
-                    slow: Reported::default(),
-                    samples: Vec::new(),
-                    oldest: 0,
-                };
-                place(&mut self.tools, new, MAX_TOOLS, |t| t.used, evicted)
-            }
+        let at = if let Some(at) = self.tools.iter().position(|t| t.name == name) {
+            at
+        } else {
+            let new = Tool {
+                name,
+                used,
+                failures: 0,
+                first_failure: 0,
+                storm: Reported::default(),
+                slow: Reported::default(),
+                samples: Vec::new(),
+                oldest: 0,
+            };
+            place(&mut self.tools, new, MAX_TOOLS, |t| t.used, evicted)
         };
         let mut findings = Vec::new();
         let Some(tool) = self.tools.get_mut(at) else {

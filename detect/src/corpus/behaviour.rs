@@ -35,13 +35,13 @@ pub fn row(row: &Value) -> Value {
             },
         );
         for finding in observed {
-            let (calls, seconds, ratio) = match finding.evidence {
-                Evidence::Behaviour {
-                    count,
-                    seconds,
-                    ratio,
-                } => (count, seconds, ratio),
-                _ => continue,
+            let Evidence::Behaviour {
+                count: calls,
+                seconds,
+                ratio,
+            } = finding.evidence
+            else {
+                continue;
             };
             findings.push(json!({
                 "code": finding.code,

@@ -53,16 +53,7 @@ pub(crate) fn card(text: &[u8], at: usize) -> (Option<Hit>, usize) {
         let groups: Vec<usize> = ends.iter().take(count).map(|(_, len)| *len).collect();
         let printed = matches!(
             groups.as_slice(),
-            [4, 4, 4, 4]
-                | [4, 6, 5]
-                | [4, 6, 4]
-                | [4, 4, 4, 4, 3]
-                | [4, 4, 4, 1]
-                | [4, 4, 5]
-                | [4, 5, 6]
-                | [4, 4, 4, 3]
-                | [4, 4, 4, 2]
-                | [4, 4, 4, 4, 1 | 2]
+            [4, 4, 4, 1..=4] | [4, 4, 4, 4, 1..=3] | [4, 6, 4 | 5] | [4, 4, 5] | [4, 5, 6]
         );
         let Some(&(end, _)) = ends.get(count - 1) else {
             continue;
@@ -79,7 +70,7 @@ pub(crate) fn card(text: &[u8], at: usize) -> (Option<Hit>, usize) {
 fn closes(text: &[u8], end: usize) -> bool {
     match text.get(end) {
         None => true,
-        Some(b'.' | b'-' | b',') => !text.get(end + 1).is_some_and(|b| b.is_ascii_digit()),
+        Some(b'.' | b'-' | b',') => !text.get(end + 1).is_some_and(u8::is_ascii_digit),
         Some(b) => !b.is_ascii_alphanumeric() && *b != b'_',
     }
 }
@@ -104,14 +95,11 @@ fn issued(digits: &[u8]) -> bool {
         51..=55 => len == 16,
         22..=27 => len == 16 && ((2221..=2720).contains(&four) || (2200..=2204).contains(&four)),
         34 | 37 => len == 15,
-        35 => (3528..=3589).contains(&four) && (16..=19).contains(&len),
-        36 => (14..=19).contains(&len),
+        35 => (3528..=3589).contains(&four) && len == 16,
         30 => ((300..=305).contains(&three) || three == 309) && (14..=19).contains(&len),
-        38 | 39 => (14..=19).contains(&len),
-        60 | 65 => {
-            (four == 6011 || two == 65 || (603_000..=609_999).contains(&six)) && (16..=19).contains(&len)
-        }
-        64 => (644..=649).contains(&three) && (16..=19).contains(&len),
+        36 | 38 | 39 => (14..=19).contains(&len),
+        60 | 65 => (four == 6011 || two == 65 || (603_000..=609_999).contains(&six)) && len == 16,
+        64 => (644..=649).contains(&three) && len == 16,
         62 | 81 | 82 => (16..=19).contains(&len),
         50 | 56..=58 | 67 => (13..=19).contains(&len),
         61 | 63 | 66 | 68 | 69 => matches!(four, 6304 | 6362 | 6363 | 6390) && (16..=19).contains(&len),

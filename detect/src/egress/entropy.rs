@@ -110,7 +110,7 @@ fn is_harmless(value: &[u8]) -> bool {
         || contains(value, "://")
         || is_code(value)
         || is_structured(value)
-        || run_length(value) >= 3.2
+        || run_length(value) >= 3.7
         || is_hex_group(value)
         || is_ulid(value)
         || is_base58_address(value)
@@ -143,15 +143,14 @@ fn is_code(value: &[u8]) -> bool {
         (Some(from), Some(to)) => to > from,
         _ => false,
     };
-    has(b'\\')
-        || has(b'"')
-        || has(b'\'')
-        || has(b'`')
-        || has(b';')
-        || pair(b'(', b')')
-        || pair(b'[', b']')
-        || pair(b'{', b'}')
-        || pair(b'<', b'>')
+    let kinds = [
+        pair(b'(', b')'),
+        pair(b'[', b']'),
+        pair(b'{', b'}'),
+        pair(b'<', b'>'),
+    ];
+    [b'\\', b'"', b'\'', b'`', b';'].into_iter().any(has)
+        || kinds.into_iter().filter(|kind| *kind).count() > 1
 }
 
 /// Hex digits in any grouping: UUIDs, digests, trace parents, MAC addresses.

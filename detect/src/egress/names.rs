@@ -325,7 +325,7 @@ const JOINED: &[&str] = &[
 
 /// What `name` says about its value.
 pub(crate) fn classify(name: &[u8]) -> Name {
-    if name.len() < 3 || name.len() > 128 {
+    if name.len() < 2 || name.len() > 128 {
         return Name::Plain;
     }
     let words = Words::of(name);

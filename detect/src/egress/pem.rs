@@ -92,7 +92,7 @@ fn body(text: &[u8], start: usize, limit: usize) -> usize {
             break;
         }
         // `Proc-Type: 4,ENCRYPTED`, `Version: ...`: header lines inside the armour.
-        if matches!(text.get(line_end), Some(b':' | b'-')) && width == 0 {
+        if matches!(text.get(line_end), Some(b':' | b'-')) && width == 0 && len <= 20 && line_end < limit {
             let window = text.get(line_end..limit.min(line_end + 120)).unwrap_or_default();
             let Some(stop) = window.iter().position(|b| matches!(b, b'\n' | b'\\')) else {
                 break;
@@ -183,11 +183,11 @@ pub(crate) fn putty(text: &[u8], at: usize) -> Option<Hit> {
 /// Whether `der` begins like a PKCS#1, PKCS#8 or SEC1 private key: a sequence whose first member is version 0
 /// or 1, followed by a modulus, an algorithm or a 32-byte-and-longer octet string.
 pub(crate) fn is_der_key(der: &[u8]) -> bool {
-    let content = match der {
-        [0x30, 0x82, _, _, content @ ..]
-        | [0x30, 0x81, _, content @ ..]
-        | [0x30, 0x20..=0x7f, content @ ..] => content,
-        _ => return false,
+    let ([0x30, 0x82, _, _, content @ ..]
+    | [0x30, 0x81, _, content @ ..]
+    | [0x30, 0x20..=0x7f, content @ ..]) = der
+    else {
+        return false;
     };
     matches!(
         content,

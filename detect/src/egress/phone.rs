@@ -38,7 +38,6 @@ fn opens(text: &[u8], at: usize) -> bool {
         None => true,
         Some(b'.' | b'-' | b'/' | b'_' | b'+' | b'#' | b'@' | b'$' | b'%' | b'\\') => false,
         Some(b' ') => !before(2).is_some_and(|b| b.is_ascii_digit()),
-        Some(b',') => !before(2).is_some_and(|b| b.is_ascii_digit()),
         Some(b) => !(b.is_ascii_alphanumeric() || b >= 0x80) || escaped_letter(text, at),
     }
 }
@@ -52,7 +51,7 @@ fn closes(text: &[u8], end: usize) -> bool {
     match text.get(end) {
         None => true,
         Some(b'.' | b'-' | b',' | b':' | b'/') => !text.get(end + 1).is_some_and(u8::is_ascii_alphanumeric),
-        Some(b' ') => !text.get(end + 1).is_some_and(|b| b.is_ascii_digit()),
+        Some(b' ') => !text.get(end + 1).is_some_and(u8::is_ascii_digit),
         Some(b) => !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'@' | b'%' | b'=' | b'+')),
     }
 }
@@ -107,7 +106,11 @@ fn international(text: &[u8], at: usize, prefix: usize) -> Option<Range<usize>> 
     let digits = read(text, at + prefix);
     let value = strip_trunk(&digits, text.get(at..digits.end).unwrap_or_default());
     let enough = if digits.groups.len() > 1 { 8 } else { 9 };
+    let date = matches!(digits.groups.as_slice(), [_, 2, 2])
+        && text.get(digits.end.saturating_sub(3)) == Some(&b'-');
     let ok = (enough..=15).contains(&value.len())
+        && !date
+        && digits.groups.last().is_some_and(|len| *len > 1)
         && country(&value)
         && (value.first() != Some(&b'1') || north_american(value.get(1..)?))
         && closes(text, digits.end)
@@ -130,17 +133,12 @@ fn strip_trunk(digits: &Digits, printed: &[u8]) -> Vec<u8> {
 /// Country calling codes in use (ITU-T E.164).
 fn country(value: &[u8]) -> bool {
     let digit = |i: usize| value.get(i).copied().unwrap_or(b'0') - b'0';
-    match (digit(0), digit(1)) {
-        (1 | 7, _)
-        | (2, 0 | 7)
-        | (3, 0..=4 | 6 | 9)
-        | (4, 0 | 1 | 3..=9)
-        | (5, 1..=8)
-        | (6, 0..=6)
-        | (8, 1 | 2 | 4 | 6)
-        | (9, 0..=5 | 8) => true,
-        (2, second) => matches!(second, 1..=6 | 9),
-        (3, 5 | 7 | 8) | (4, 2) | (5, 0 | 9) | (6, 7..=9) | (8, 0 | 5 | 7 | 8) | (9, 6 | 7 | 9) => true,
+    let second = digit(1);
+    match digit(0) {
+        // Every second digit leads to a country.
+        1 | 3..=7 | 9 => true,
+        2 => second != 8,
+        8 => !matches!(second, 3 | 9),
         _ => false,
     }
 }
@@ -158,10 +156,11 @@ fn north_american(value: &[u8]) -> bool {
 /// `(617) 555-0101`, `617-555-0101`, `617.555.0101`, `617 555 0101`, with or without a leading 1.
 fn american(text: &[u8], at: usize) -> Option<Range<usize>> {
     let digits = read(text, at);
-    let (value, groups) = match (digits.value.as_slice(), digits.groups.as_slice()) {
-        ([b'1', value @ ..], [1, groups @ ..]) => (value, groups),
-        (value, groups) => (value, groups),
-    };
+    let mut value = digits.value.as_slice();
+    let mut groups = digits.groups.as_slice();
+    if let ([b'1', rest @ ..], [1, other @ ..]) = (value, groups) {
+        (value, groups) = (rest, other);
+    }
     let parenthesis = text.get(at) == Some(&b'(');
     if parenthesis && text.get(at + 4) != Some(&b')') {
         return None;

@@ -1,6 +1,18 @@
 //! Which values are secrets, and which only refer to one, stand for one or hide one.
 
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+
 use super::words::{contains, distinct, one_of, run_length};
+
+/// One automaton for [`PLACEHOLDERS`]; none only if the fixed list could not be built, which a test rules out.
+static PLACEHOLDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .build(PLACEHOLDERS)
+        .ok()
+});
 
 /// Words that stand for a value instead of being one.
 const STAND_INS: &[&str] = &[
@@ -231,6 +243,7 @@ pub(crate) fn is_literal(value: &[u8]) -> bool {
         || is_placeholder(head)
         || is_constant_name(head)
         || is_path(head)
+        || is_version(head)
         || is_sentence(head))
 }
 
@@ -245,7 +258,7 @@ pub(crate) fn is_masked(value: &[u8]) -> bool {
 
 /// Placeholders: `YOUR_API_KEY`, `<token>`, `ghp_xxxxxxxx`.
 pub(crate) fn is_placeholder(value: &[u8]) -> bool {
-    PLACEHOLDERS.iter().any(|part| contains(value, part))
+    PLACEHOLDER.as_ref().is_some_and(|parts| parts.is_match(value))
 }
 
 /// References: `${X}`, `{{ x }}`, `op://...`, `process.env.X`, `$TOKEN`, `%TOKEN%`.
@@ -258,10 +271,10 @@ pub(crate) fn is_reference(value: &[u8]) -> bool {
         return true;
     }
     match value {
-        [b'$', b'{' | b'(', ..] | [b'{', b'{', ..] | [b'#' | b'@', b'{', ..] | [b'(', b'(', ..] => true,
+        [b'$' | b'(' | b'%', b'(', ..]
+        | [b'$' | b'{' | b'#' | b'@', b'{', ..]
+        | [b'_', b'_', .., b'_', b'_'] => true,
         [b'%', inside @ .., b'%'] => is_identifier(inside),
-        [b'%', b'(', ..] => true,
-        [b'_', b'_', .., b'_', b'_'] => true,
         [b'$', name @ ..] => {
             is_identifier(name)
                 && (!name.iter().any(u8::is_ascii_digit) || !name.iter().any(u8::is_ascii_lowercase))
@@ -287,13 +300,30 @@ fn is_constant_name(value: &[u8]) -> bool {
 /// An absolute, home or Windows path.
 fn is_path(value: &[u8]) -> bool {
     match value {
-        [b'/', rest @ ..]
-        | [b'.', b'/', rest @ ..]
-        | [b'~', b'/', rest @ ..]
-        | [b'.', b'.', b'/', rest @ ..] => run_length(rest) >= 3.0 && !rest.contains(&b' '),
+        [b'/', rest @ ..] | [b'.' | b'~', b'/', rest @ ..] | [b'.', b'.', b'/', rest @ ..] => {
+            run_length(rest) >= 3.0 && !rest.contains(&b' ')
+        }
         [drive, b':', b'\\' | b'/', ..] => drive.is_ascii_alphabetic(),
         _ => false,
     }
+}
+
+/// `^7.29.7`, `>=1.0`, `v2.3.4-rc1`.
+fn is_version(value: &[u8]) -> bool {
+    let bare: &[u8] = value.trim_ascii_start();
+    let skip = bare
+        .iter()
+        .take_while(|b| matches!(b, b'^' | b'~' | b'>' | b'<' | b'=' | b'v' | b' '))
+        .count();
+    let number = bare.get(skip..).unwrap_or_default();
+    let core = number
+        .iter()
+        .take_while(|b| b.is_ascii_digit() || **b == b'.')
+        .count();
+    let dotted = number.get(..core).unwrap_or_default().contains(&b'.');
+    dotted
+        && number.first().is_some_and(u8::is_ascii_digit)
+        && (core == number.len() || matches!(number.get(core), Some(b'-' | b'+')))
 }
 
 fn is_sentence(value: &[u8]) -> bool {
@@ -343,6 +373,11 @@ pub(crate) fn is_random_body(body: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_list_of_placeholders_builds() {
+        assert!(PLACEHOLDER.is_some());
+    }
 
     #[test]
     fn literal_secrets() {

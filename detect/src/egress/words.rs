@@ -108,10 +108,9 @@ pub(crate) fn run_length(text: &[u8]) -> f64 {
     let mut before = 0;
     for &byte in text {
         let kind = match byte {
-            b'a'..=b'z' => 1,
+            b'a'..=b'z' | 0x80.. => 1,
             b'A'..=b'Z' => 2,
             b'0'..=b'9' => 3,
-            0x80.. => 1,
             _ => 0,
         };
         if kind != 0 {
