@@ -126,7 +126,7 @@ pub(super) const PAIRS: &[(Classes, &str, &str)] = &[
     (MENTION, "such", "as"),
     (MENTION, "prompt", "injection injections injection:"),
     (COVERT, "behind", "scenes"),
-    (ALWAYS, "every each", "time"),
+    (ALWAYS | WHEN, "every each", "time"),
     (TELL | BASE, "bring", "up"),
     (TELL | ING, "bringing", "up"),
     (RESPOND, "go carry move", "on"),

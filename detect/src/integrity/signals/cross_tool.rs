@@ -29,7 +29,7 @@ pub(super) fn occasion(s: &Sentence<'_>) -> Option<Seen> {
     }
     // "Should `x` be called, ..."
     let inverted = s.is(0, MODAL).then_some(0);
-    s.places(WHEN | ALWAYS).chain(inverted).find_map(|i| {
+    s.places(WHEN).chain(inverted).find_map(|i| {
         let name = s.after(i, 6, IDENT)?;
         let called = s.near(name, 4, EXEC | OFFER)?;
         let ordered = s
