@@ -373,7 +373,7 @@ impl Reader<'_> {
     /// `snake_case`, `camelCase`, `kebab-case` and `dotted.names`: one identifier; a hyphenated or long one is
     /// also read as words.
     fn identifier(&mut self, name: &str, start: usize) {
-        let whole = WordHash::of(&name.to_ascii_lowercase());
+        let whole = WordHash::lower(name);
         let classes = self.lexicon.word(whole);
         let parts = name
             .split(|c: char| !c.is_ascii_alphanumeric())
@@ -389,14 +389,14 @@ impl Reader<'_> {
                 .filter(|p| !p.is_empty())
             {
                 let at = start + (part.as_ptr().addr() - name.as_ptr().addr());
-                let hash = WordHash::of(&part.to_ascii_lowercase());
+                let hash = WordHash::lower(part);
                 self.push(at, at + part.len(), self.lexicon.word(hash), hash);
             }
             return;
         }
         let dangerous = name
             .split(|c: char| !c.is_ascii_alphanumeric())
-            .any(|part| self.lexicon.dangerous(WordHash::of(&part.to_ascii_lowercase())));
+            .any(|part| self.lexicon.dangerous(WordHash::lower(part)));
         let classes = IDENT | self.secret_path(name) | if dangerous { DANGER } else { 0 };
         self.push(start, start + name.len(), classes, WordHash::START);
     }
@@ -408,12 +408,12 @@ impl Reader<'_> {
             .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .filter(|p| !p.is_empty())
         {
-            let hash = WordHash::of(&part.to_ascii_lowercase());
+            let hash = WordHash::lower(part);
             secret |= self.lexicon.word(hash) & SECRET;
             secret |= self.lexicon.pair(before, hash) & SECRET;
             before = hash;
             for piece in part.split('_') {
-                let hash = WordHash::of(&piece.to_ascii_lowercase());
+                let hash = WordHash::lower(piece);
                 secret |= self.lexicon.pair(before, hash) & SECRET;
                 before = hash;
             }

@@ -92,7 +92,7 @@ pub(super) const WORDS: &[(Classes, &str)] = &[
     (BEHAVE, "behavior behaviour behaves behave behaviors behaviours works operates handles"),
     (GRANTED, "yes approved authorized authorised granted verified preapproved pre-approved prevalidated permitted allowed consented trusted validated privileged whitelisted preauthorized vetted cleared agreed confirmed"),
     (BYPASS | PAST, "void invalid obsolete cancelled canceled revoked lifted expired outdated nullified null superseded replaced withdrawn overridden unnecessary superfluous redundant needless"),
-    (APPLY, "count counts valid binding bound effective hold holds matter matters apply applies needed required necessary enforced active relevant"),
+    (APPLY, "keep leave count counts valid binding bound effective hold holds matter matters apply applies needed required necessary enforced active relevant"),
     (SHELL, "curl wget bash sh powershell nc netcat zsh python3 xargs eval rm chmod scp"),
     (OFFER, "can may could optionally optional might allows lets supports available"),
     (NEG | COVERT, "unseen unmentioned unreported undisclosed"),

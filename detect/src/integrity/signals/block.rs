@@ -139,7 +139,7 @@ fn tags(text: &str, channel: Channel, regions: &mut Vec<Region>) {
             .filter(|w| !w.is_empty())
         {
             words += 1;
-            header |= LEXICON.word(WordHash::of(&word.to_ascii_lowercase()))
+            header |= LEXICON.word(WordHash::lower(word))
                 & (NOTE | SYSTEM | RULES | COVERT | SECRET | UNBOUND | BYPASS);
             if word.eq_ignore_ascii_case("hidden") || word.eq_ignore_ascii_case("information") {
                 header |= COVERT;

@@ -67,7 +67,9 @@ fn overridden(s: &Sentence<'_>) -> Option<Seen> {
     let mut best = None;
     for rule in s.places(RULES | GUARD) {
         let ranked = s.near(rule, 3, PRIOR | YOUR);
-        let off = s.after(rule, 8, BYPASS | IGNORE).filter(|o| s.is(*o, PAST));
+        let off = s
+            .after(rule, 8, BYPASS | IGNORE)
+            .filter(|o| s.is(*o, PAST) && s.between(rule + 1, *o, THIRD));
         let lapsed = s.after(rule, 5, NEG).filter(|n| s.between(*n, n + 2, APPLY));
         // "you are no longer bound by your guidelines"
         let unbound = s

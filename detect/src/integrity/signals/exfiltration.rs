@@ -197,21 +197,24 @@ pub(super) fn shell(s: &Sentence<'_>) -> Option<Seen> {
 
 /// Money or mail goes to somebody else.
 pub(super) fn rerouted(s: &Sentence<'_>) -> Option<Seen> {
+    let changed = s.commands(ACT).find(|c| c.1 >= 0.9).map(|c| c.0);
+    let instead = s.places(PREFER).next();
+    let obliged = s.any(MODAL | ALWAYS) && s.places(PAST).next().is_some();
+    if changed.is_none() && (instead.is_none() || !obliged && !s.any(ALWAYS)) {
+        return None;
+    }
     let i = s
         .places(RECIPIENT | SEND)
         .find(|i| s.is(*i, RECIPIENT) || s.commanded(*i) > 0.8)
-        .or_else(|| s.places(ACT).find(|i| s.commanded(*i) > 0.8))?;
+        .or(changed)?;
     // An account or telephone number: one long run of digits, or several groups.
     let digits = |j: usize| s.spelled(j).bytes().filter(u8::is_ascii_digit).count();
-    let account = (0..s.words.len()).find(|j| digits(*j) > 0 && (*j..j + 6).map(digits).sum::<usize>() >= 8);
-    let place = s.places(DEST).next().or(account)?;
-    let changed = s.commands(ACT).find(|c| c.1 >= 0.9);
-    let instead = s.places(PREFER).next();
-    let obliged = s.any(MODAL | ALWAYS) && s.places(PAST).next().is_some();
+    let account =
+        || (0..s.words.len()).find(|j| digits(*j) > 0 && (*j..j + 6).map(digits).sum::<usize>() >= 8);
+    let place = s.places(DEST).next().or_else(account)?;
     let strength = match (changed, instead) {
-        (Some(_), _) if s.any(RECIPIENT) => 0.75,
-        (Some(_), _) if iban(s.spelled(place)) => 0.75,
-        (None, Some(_)) if obliged || s.any(ALWAYS) => 0.9,
+        (Some(_), _) if s.any(RECIPIENT) || iban(s.spelled(place)) => 0.75,
+        (None, Some(_)) => 0.9,
         _ => 0.0,
     };
     Seen::new(strength, i, place)
