@@ -25,9 +25,3 @@ pub use inspect::{
 pub use scorer::{Hit, Score, score};
 pub use sentence::Channel;
 pub use squatting::{SQUATTING, deceptive_name, shadowing};
-    let mut n = 0;
-    words::sentences(t, |w| n += w.len());
-    n
-}
-    signals::markup(t, Channel::Result).len()
-}

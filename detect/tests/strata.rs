@@ -38,8 +38,10 @@ mod tests {
     }
 
     /// (rows, at 0.30, at 0.55) per kind, label and stratum.
-    fn table(files: &[&str]) -> Option<HashMap<(String, String, String), (u32, u32, u32)>> {
-        let mut table: HashMap<_, (u32, u32, u32)> = HashMap::new();
+    type Table = HashMap<(String, String, String), (u32, u32, u32)>;
+
+    fn table(files: &[&str]) -> Option<Table> {
+        let mut table = Table::new();
         for file in files {
             for row in rows(file)?.iter().filter(|r| field(r, "kind") != "tool_name") {
                 let value = score(row);

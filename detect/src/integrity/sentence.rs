@@ -19,6 +19,9 @@ pub enum Channel {
     Result,
 }
 
+/// Words that lead in a clause before its command.
+const INTRODUCTIONS: [&str; 9] = ["for", "to", "on", "at", "upon", "during", "with", "in", "by"];
+
 /// A sentence, with the union of its classes.
 pub(super) struct Sentence<'a> {
     pub(super) text: &'a str,
@@ -135,6 +138,11 @@ impl Sentence<'_> {
         (from.min(to)..=from.max(to)).any(|j| self.is(j, classes))
     }
 
+    /// A form of "to be" from `from` to `to`.
+    pub(super) fn copula(&self, from: usize, to: usize) -> bool {
+        (from..=to).any(|j| self.words.get(j).is_some_and(|w| w.classes == THIRD))
+    }
+
     /// Whether the first sentence only says what the tool does ("Read a file and ..."), as descriptions do.
     pub(super) fn describes(&self) -> bool {
         self.index == 0
@@ -176,7 +184,6 @@ impl Sentence<'_> {
                 }
             }
             // "For each review also execute ...": an introduction, then the command.
-            const INTRODUCTIONS: [&str; 9] = ["for", "to", "on", "at", "upon", "during", "with", "in", "by"];
             let start = (0..=i)
                 .rev()
                 .find(|j| self.words.get(*j).is_some_and(|w| w.opens))

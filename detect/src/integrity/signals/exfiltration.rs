@@ -1,9 +1,9 @@
 //! Where data should go: secrets taken, contents carried out, commands piped, payments rerouted.
 
 use crate::integrity::lexicon::{
-    ACT, ALWAYS, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, INSERT, MODAL,
-    NEG, PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW, THIRD, THIS,
-    USER, YOU,
+    ACT, ALWAYS, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, IDENT, INSERT,
+    MODAL, NEG, PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW, THIRD,
+    THIS, USER, YOU,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -19,19 +19,30 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
     });
     let mut best = None;
     for (i, force) in s.commands(READ | SEND | INSERT | SHOW) {
-        let Some(target) = s.clause(i, 10, SECRET | CONVO).filter(|t| *t != i) else {
+        // Passives and verb-final languages put the object first.
+        let object = s.clause(i, 10, SECRET | CONVO).or_else(|| {
+            s.is(i, FOREIGN | PAST)
+                .then(|| s.before(i, 10, SECRET | CONVO))
+                .flatten()
+        });
+        let Some(target) = object.filter(|t| *t != i) else {
             continue;
         };
+        // `export NAME=...` of a shell.
+        if s.is(target, IDENT) && s.spelled(i).eq_ignore_ascii_case("export") {
+            continue;
+        }
         let hard = s.is(target, SECRET);
-        let mut strength: f64 = match (hard, s.is(i, SEND), s.is(i, INSERT), s.is(i, SHOW)) {
-            (true, true, ..) => 0.45,
-            (false, true, ..) => 0.4,
-            (true, false, true, _) => 0.35,
-            (false, false, true, _) => 0.35,
-            (true, false, false, true) => 0.3,
-            (false, false, false, true) => 0.3,
-            (true, false, false, false) => 0.25,
-            (false, false, false, false) => 0.0,
+        let mut strength: f64 = if s.is(i, SEND) {
+            0.42
+        } else if s.is(i, INSERT) {
+            0.35
+        } else if s.is(i, SHOW) {
+            0.3
+        } else if hard {
+            0.25
+        } else {
+            0.0
         };
         // A file may be placed or shown honestly; its contents are another matter.
         if s.is(target, PATH) && (s.is(i, READ | SEND) || s.between(i, target, CONTENT)) {
