@@ -6,6 +6,7 @@
 
 mod agents;
 pub mod backend;
+pub mod configured;
 pub mod conversation;
 pub mod counter;
 pub mod describe;
@@ -39,6 +40,7 @@ use crate::config::{self, Config};
 use crate::discover::agents::{AgentTable, PatternError};
 use crate::discover::tracker::{InstanceId, Limits, Tracker, UnknownAgents};
 use agents::Endpoint;
+use configured::{Configured, Reading};
 use early::Early;
 use judge::Judge;
 use live::Live;
@@ -120,6 +122,8 @@ pub struct Engine {
     tracker: Tracker,
     agents: AgentTable,
     outside: Outside,
+    configured: Configured,
+    readings: Option<mpsc::UnboundedReceiver<Reading>>,
     judge: Judge,
     servers: HashMap<InstanceId, Server>,
     keys: HashMap<StreamKey, (InstanceId, Direction)>,
@@ -156,6 +160,7 @@ impl Engine {
     ) -> Result<(Self, SensorEvents), EngineError> {
         let agents = AgentTable::new(&patterns(&config))?;
         let boot = boot_id();
+        let (configured, readings) = Configured::new();
         let mut engine = Self {
             tracker: Tracker::new(boot, Limits::default(), unknown_agents(&config)),
             config,
@@ -165,6 +170,8 @@ impl Engine {
             boot,
             agents,
             outside: Outside::default(),
+            configured,
+            readings: Some(readings),
             judge,
             servers: HashMap::new(),
             keys: HashMap::new(),
@@ -185,6 +192,9 @@ impl Engine {
         let mut events = Some(events);
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let Some(mut readings) = self.readings.take() else {
+            return;
+        };
         self.adopt();
         self.tell(EventKind::Daemon, "started");
         loop {
@@ -202,6 +212,7 @@ impl Engine {
                     }
                     Some(Command::Stop) | None => break,
                 },
+                Some(reading) = readings.recv() => self.take_reading(reading),
                 _ = tick.tick() => self.tick(),
                 event = next(&mut events) => match event {
                     Some(event) => self.take(event),

@@ -17,7 +17,11 @@ fn main() -> ExitCode {
 }
 
 fn replay(file: &Path, emit: &mut dyn FnMut(Record) -> io::Result<()>) -> anyhow::Result<()> {
-    let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+    let name = file
+        .file_stem()
+        .unwrap_or(file.as_os_str())
+        .to_string_lossy()
+        .into_owned();
     let mut input = BufReader::new(File::open(file).with_context(|| file.display().to_string())?);
     replay::replay(&name, Arc::new(Policy::default_policy()), &mut input, emit)
         .with_context(|| file.display().to_string())

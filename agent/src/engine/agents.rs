@@ -55,6 +55,8 @@ impl Engine {
             },
         );
         self.share_endpoints();
+        let person = self.outside.person(uid);
+        self.configured.agent_started(person, proc.pid);
         let user = self.outside.user(uid);
         self.live.registry.lock().add_agent(AgentView {
             id,

@@ -50,6 +50,10 @@ impl DaemonBackend {
         let tables = self.live.registry.lock();
         let servers = || tables.live_servers().filter(|s| scope.admits(s.uid));
         let in_state = |state| servers().filter(|s| s.state == state).count() as u64;
+        let remote = tables
+            .servers()
+            .filter(|s| s.state == ServerState::Http && scope.admits(s.uid))
+            .count() as u64;
         let row = |what: &str, covered, count: Option<u64>, detail: &str| CoverageView {
             what: what.to_owned(),
             covered,
@@ -69,7 +73,12 @@ impl DaemonBackend {
                 Some(in_state(ServerState::Adopted)),
                 "read from the middle: what they listed before is unknown until they list again",
             ),
-            row("servers over HTTP", false, None, "not read in this version"),
+            row(
+                "servers over HTTP",
+                false,
+                Some(remote),
+                "those that client configurations name; their traffic is not read in this version",
+            ),
             row(
                 "servers in containers behind a daemon",
                 true,

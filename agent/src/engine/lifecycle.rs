@@ -25,7 +25,7 @@ impl Engine {
             start: report.start_ns,
         };
         let image = self.image_of(report);
-        let agent = self.recognise(report.pid, &image);
+        let agent = self.recognise(report.pid, report.uid, &image);
         match &agent {
             Some(name) => self.agent_started(proc, report.uid, name, report.time_ns),
             // The kernel side cleared the mark: the new image is another program.
@@ -62,15 +62,14 @@ impl Engine {
             self.watch_early(report, candidate.holder, parent);
         }
         let holder = judged.ok().and_then(|c| self.holder(c.holder, parent));
-        let home = self.outside.home(report.uid);
-        let resolved = self.resolve(report.pid, image, home);
+        let resolved = self.resolve(report.pid, report.uid, image);
         let exec = Exec {
             time: report.time_ns,
             proc,
             parent,
             uid: report.uid,
+            configured: self.configured.names(report.uid, &image.argv, &resolved.identity),
             resolved,
-            configured: false,
             stdio: candidate::stdio(&shape),
             shape: judged,
             holder,
@@ -173,7 +172,7 @@ impl Engine {
             }
             let Some(facts) = procs::facts(pid) else { continue };
             let image = image(&facts);
-            if let Some(name) = self.recognise(pid, &image) {
+            if let Some(name) = self.recognise(pid, facts.uid, &image) {
                 let proc = ProcKey {
                     pid,
                     start: ticks(&facts.stat),
@@ -256,16 +255,17 @@ impl Engine {
         }
     }
 
-    fn recognise(&mut self, pid: u32, image: &Image) -> Option<AgentName> {
+    fn recognise(&mut self, pid: u32, uid: u32, image: &Image) -> Option<AgentName> {
         let exe = image.exe.strip_suffix(" (deleted)").unwrap_or(&image.exe);
         if is_interpreter(exe) {
             // Only here may the script's links have to be followed.
             let (table, argv, exe) = (self.agents.clone(), image.argv.clone(), exe.to_owned());
+            let user = self.outside.person(uid);
             let found = self.outside.ask(move || {
                 let cwd = procs::cwd(pid).unwrap_or_default().to_string_lossy().into_owned();
-                table
-                    .recognise(&exe, &argv, &cwd, &outside::AsProcess::new(pid))
-                    .cloned()
+                outside::look_as(user.as_deref(), pid, |look| {
+                    table.recognise(&exe, &argv, &cwd, look).cloned()
+                })
             });
             if let Some(Some(name)) = found {
                 return Some(name);
@@ -276,7 +276,7 @@ impl Engine {
         if !self.learned_paths.contains(exe) {
             return None;
         }
-        let program = self.program(pid, image)?;
+        let program = self.program(pid, uid, image)?;
         self.tracker.is_learned(&program).then(|| AgentName {
             name: learned_name(&program),
             kind: crate::discover::agents::AgentKind::Learned,
@@ -284,23 +284,28 @@ impl Engine {
     }
 
     /// What a process runs, as a key under which it can be recognised again.
-    fn program(&mut self, pid: u32, image: &Image) -> Option<ProgramKey> {
+    fn program(&mut self, pid: u32, uid: u32, image: &Image) -> Option<ProgramKey> {
         let path = image.exe.clone();
         let exe = self.outside.ask(move || outside::exe_key(pid, path)).flatten()?;
-        let script = is_interpreter(&image.exe).then(|| self.resolve(pid, image, String::new()).identity);
+        let script = is_interpreter(&image.exe).then(|| self.resolve(pid, uid, image).identity);
         Some(ProgramKey { exe, script })
     }
 
-    fn resolve(&mut self, pid: u32, image: &Image, home: String) -> Resolved {
-        let (exe, argv) = (image.exe.clone(), image.argv.clone());
-        let known_cwd = image.cwd.clone();
+    fn resolve(&mut self, pid: u32, uid: u32, image: &Image) -> Resolved {
+        let user = self.outside.person(uid);
+        let home = self.outside.home(uid);
         let answer = self.outside.ask({
-            let home = home.clone();
+            let (exe, argv, cwd, home) = (
+                image.exe.clone(),
+                image.argv.clone(),
+                image.cwd.clone(),
+                home.clone(),
+            );
             move || {
-                let cwd = if known_cwd.is_empty() {
+                let cwd = if cwd.is_empty() {
                     procs::cwd(pid).unwrap_or_default().to_string_lossy().into_owned()
                 } else {
-                    known_cwd
+                    cwd
                 };
                 let launch = Launch {
                     exe: &exe,
@@ -308,7 +313,7 @@ impl Engine {
                     cwd: &cwd,
                     home: &home,
                 };
-                identify(&launch, &outside::AsProcess::new(pid))
+                outside::look_as(user.as_deref(), pid, |look| identify(&launch, look))
             }
         });
         answer.unwrap_or_else(|| {
@@ -338,7 +343,7 @@ impl Engine {
             .and_then(|e| e.agent.as_ref())
             .map(|known| known.name.clone());
         let facts = procs::facts(pid)?;
-        let program = self.program(pid, &image(&facts))?;
+        let program = self.program(pid, facts.uid, &image(&facts))?;
         Some(Holder { proc, agent, program })
     }
 

@@ -5,23 +5,25 @@
 //! come back is left to its fate and replaced, a few times.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::discover::identity::Look;
+use kams_host::userfile::{HostUser, Limits, UserFiles};
+
+use crate::clients::UserReader;
+use crate::discover::identity::{Blind, Look};
 use crate::discover::tracker::ExeKey;
 
 /// How long the engine waits for an answer.
 const DEADLINE: Duration = Duration::from_millis(100);
 /// Workers that may be stuck at once; beyond it nothing outside is looked at.
 const STUCK: usize = 8;
+/// Users that are remembered.
+const PEOPLE: usize = 4_096;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -30,7 +32,7 @@ type Job = Box<dyn FnOnce() + Send>;
 pub struct Outside {
     worker: Option<SyncSender<Job>>,
     stuck: Arc<AtomicUsize>,
-    names: HashMap<u32, Arc<str>>,
+    people: HashMap<u32, Option<Arc<HostUser>>>,
 }
 
 impl Outside {
@@ -69,36 +71,32 @@ impl Outside {
         }
     }
 
-    /// Login name of a user, or the uid in digits. Remembered: name services may be slow.
+    /// Login name of a user, or the uid in digits.
     pub fn user(&mut self, uid: u32) -> Arc<str> {
-        if let Some(name) = self.names.get(&uid) {
-            return Arc::clone(name);
-        }
-        let found = self.ask(move || {
-            nix::unistd::User::from_uid(uid.into())
-                .ok()
-                .flatten()
-                .map(|u| u.name)
-        });
-        let name: Arc<str> = found.flatten().unwrap_or_else(|| uid.to_string()).into();
-        if self.names.len() < 4_096 {
-            self.names.insert(uid, Arc::clone(&name));
-        }
-        name
+        self.person(uid)
+            .map_or_else(|| uid.to_string().into(), |user| user.name.as_str().into())
     }
 
     /// Home directory of a user; empty where unknown.
     pub fn home(&mut self, uid: u32) -> String {
-        let found = self.ask(move || {
-            nix::unistd::User::from_uid(uid.into())
-                .ok()
-                .flatten()
-                .map(|u| u.dir)
-        });
-        found
-            .flatten()
-            .map(|dir| dir.to_string_lossy().into_owned())
+        self.person(uid)
+            .map(|user| user.home.to_string_lossy().into_owned())
             .unwrap_or_default()
+    }
+
+    /// A user with their groups. Remembered: name services may be slow.
+    pub fn person(&mut self, uid: u32) -> Option<Arc<HostUser>> {
+        if let Some(known) = self.people.get(&uid) {
+            return known.clone();
+        }
+        let found = self
+            .ask(move || HostUser::by_uid(uid).ok())
+            .flatten()
+            .map(Arc::new);
+        if self.people.len() < PEOPLE {
+            self.people.insert(uid, found.clone());
+        }
+        found
     }
 }
 
@@ -112,94 +110,26 @@ fn start() -> Option<SyncSender<Job>> {
     Some(jobs)
 }
 
-/// Sees the file system as one process does.
-#[derive(Clone, Debug)]
-pub struct AsProcess {
-    root: PathBuf,
+/// Whether a process sees the same file systems as the daemon: only then do its paths mean the same here.
+pub fn same_mounts(pid: u32) -> bool {
+    let of = |who: &str| std::fs::read_link(format!("/proc/{who}/ns/mnt")).ok();
+    of("self").is_some_and(|own| of(&pid.to_string()) == Some(own))
 }
 
-impl AsProcess {
-    /// As process `pid` sees it, whatever its mount namespace.
-    pub fn new(pid: u32) -> Self {
-        Self {
-            root: PathBuf::from(format!("/proc/{pid}/root")),
-        }
+/// Looks at files with the rights of the user whose process named them, and not at all where the process has other
+/// mounts. Root's rights would let a user have files read that they may not read.
+pub fn look_as<T>(user: Option<&HostUser>, pid: u32, job: impl FnOnce(&dyn Look) -> T) -> T {
+    let limits = Limits {
+        time: DEADLINE / 2,
+        ..Limits::default()
+    };
+    let files = user
+        .filter(|_| same_mounts(pid))
+        .and_then(|user| UserFiles::open(user, limits).ok());
+    match &files {
+        Some(files) => job(&UserReader(files)),
+        None => job(&Blind),
     }
-
-    fn path(&self, path: &str) -> Option<PathBuf> {
-        path.starts_with('/')
-            .then(|| self.root.join(path.trim_start_matches('/')))
-    }
-}
-
-impl Look for AsProcess {
-    fn real_path(&self, path: &str) -> Option<String> {
-        // Links are followed by hand: the kernel would follow absolute ones in our own root.
-        let mut current = PathBuf::from(path);
-        for _ in 0..16 {
-            let mut changed = false;
-            let mut walked = PathBuf::from("/");
-            for part in current.clone().components() {
-                use std::path::Component::{CurDir, Normal, ParentDir, Prefix, RootDir};
-                match part {
-                    RootDir | Prefix(_) | CurDir => {}
-                    ParentDir => {
-                        walked.pop();
-                    }
-                    Normal(name) => {
-                        let here = walked.join(name);
-                        let link = std::fs::read_link(self.path(here.to_str()?)?);
-                        match link {
-                            Ok(target) if !changed => {
-                                changed = true;
-                                walked = if target.is_absolute() {
-                                    target
-                                } else {
-                                    walked.join(target)
-                                };
-                            }
-                            _ => walked = here,
-                        }
-                    }
-                }
-            }
-            current = walked;
-            if !changed {
-                break;
-            }
-        }
-        std::fs::symlink_metadata(self.path(current.to_str()?)?).ok()?;
-        current.to_str().map(str::to_owned)
-    }
-
-    fn read(&self, path: &str, max: usize) -> Option<String> {
-        let real = self.real_path(path)?;
-        let file = open_regular(&self.path(&real)?)?;
-        let mut text = Vec::new();
-        file.take(u64::try_from(max).ok()?).read_to_end(&mut text).ok()?;
-        Some(String::from_utf8_lossy(&text).into_owned())
-    }
-
-    fn list(&self, dir: &str, max: usize) -> Vec<String> {
-        let Some(entries) = self.path(dir).and_then(|dir| std::fs::read_dir(dir).ok()) else {
-            return Vec::new();
-        };
-        entries
-            .flatten()
-            .take(max)
-            .filter_map(|e| e.file_name().into_string().ok())
-            .collect()
-    }
-}
-
-/// Opens a regular file without waiting for a pipe's other end, and nothing else.
-fn open_regular(path: &Path) -> Option<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(path)
-        .ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// The executable that a process runs, as it is now.
@@ -241,22 +171,5 @@ mod tests {
             releases.push(release);
         }
         assert_eq!(outside.ask(|| 7), None);
-    }
-
-    #[test]
-    fn links_are_followed_within_the_root_of_the_process() {
-        let dir = tempfile::tempdir().unwrap();
-        let base = dir.path().canonicalize().unwrap();
-        std::fs::create_dir(base.join("real")).unwrap();
-        std::fs::write(base.join("real/file"), "text").unwrap();
-        std::os::unix::fs::symlink(base.join("real"), base.join("link")).unwrap();
-        std::os::unix::fs::symlink("file", base.join("real/again")).unwrap();
-        std::os::unix::fs::symlink("loop", base.join("loop")).unwrap();
-        let look = AsProcess::new(std::process::id());
-        let at = |name: &str| base.join(name).to_str().unwrap().to_owned();
-        assert_eq!(look.real_path(&at("link/again")), Some(at("real/file")));
-        assert_eq!(look.read(&at("link/again"), 3), Some("tex".to_owned()));
-        assert_eq!(look.real_path(&at("missing")), None);
-        assert_eq!(look.read(&at("real"), 10), None);
     }
 }

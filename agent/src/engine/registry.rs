@@ -23,6 +23,7 @@ pub struct Registry {
 pub struct Inner {
     agents: BTreeMap<u64, AgentView>,
     servers: BTreeMap<u64, Entry>,
+    remote: Vec<ServerView>,
     gone_agents: VecDeque<u64>,
     gone_servers: VecDeque<u64>,
     calls: u64,
@@ -81,6 +82,11 @@ impl Inner {
             .get_mut(&server)?
             .tool(tool, seen)
             .map(|tool| &mut tool.view)
+    }
+
+    /// Servers that configurations name and that are reached over HTTP.
+    pub fn set_remote(&mut self, remote: Vec<ServerView>) {
+        self.remote = remote;
     }
 
     /// Forgets a server that never was one.
@@ -189,12 +195,13 @@ impl Inner {
 
     /// All servers, oldest first.
     pub fn servers(&self) -> impl Iterator<Item = &ServerView> {
-        self.servers.values().map(|entry| &entry.view)
+        self.servers.values().map(|entry| &entry.view).chain(&self.remote)
     }
 
-    /// Servers that have not ended.
+    /// Servers on this host that have not ended.
     pub fn live_servers(&self) -> impl Iterator<Item = &ServerView> {
-        self.servers().filter(|s| s.state != ServerState::Gone)
+        let local = self.servers.values().map(|entry| &entry.view);
+        local.filter(|s| s.state != ServerState::Gone)
     }
 
     /// All tools with their servers.

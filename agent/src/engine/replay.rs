@@ -204,4 +204,3 @@ impl Sink for Output<'_> {
 
     fn frame(&mut self, _: &'static str) {}
 }
-

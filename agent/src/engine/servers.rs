@@ -7,6 +7,7 @@ use kams_export::view::{EventKind, ServerState, ServerView, Transport};
 use kams_host::{Chunk, ExecReport, FdKind, LossReason, Marks, Op, StreamId, StreamKey};
 use kams_mcp::Direction;
 
+use super::configured::Reading;
 use super::conversation::{Conversation, Limits, Party};
 use super::sink::Sink;
 use super::stream::{Begins, Piece};
@@ -467,6 +468,32 @@ impl Engine {
         self.endpoints.clear();
         self.share_endpoints();
         self.live.registry.lock().end_all(to_wall(now));
+    }
+
+    /// A user's client configurations were read: the remote servers in them are named, and not watched.
+    pub(super) fn take_reading(&mut self, reading: Reading) {
+        let person = self.outside.person(reading.uid());
+        self.configured.take(reading, person);
+        let mut remote = Vec::new();
+        for (uid, server) in self.configured.remote() {
+            let Some(url) = &server.url else { continue };
+            remote.push((uid, server.client, server.name.clone(), url.clone()));
+        }
+        let views = remote
+            .into_iter()
+            .map(|(uid, client, name, url)| ServerView {
+                uid,
+                user: self.outside.user(uid).to_string(),
+                agent: client.to_owned(),
+                identity: format!("url:{url}"),
+                name: Some(name),
+                state: ServerState::Http,
+                transport: Transport::Http,
+                ..ServerView::default()
+            })
+            .collect();
+        self.live.registry.lock().set_remote(views);
+        self.count_servers();
     }
 
     pub(super) fn count_servers(&self) {
