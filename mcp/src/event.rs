@@ -68,6 +68,8 @@ pub enum EventKind<'a> {
     UnknownResponse(Box<UnknownResponse<'a>>),
     /// A request that waited so long, with so many others open, that its place was given up.
     Evicted(Box<Asked>),
+    /// A request that had no answer when the session ended.
+    Unanswered(Box<Asked>),
     /// Something that is no message.
     Malformed(Malformed),
     /// A line over the framer's cap.

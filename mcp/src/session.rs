@@ -195,12 +195,26 @@ impl Session {
         out
     }
 
-    /// Ends the session: answers that still wait for a request are reported.
-    pub fn finish(&mut self) -> Vec<Event<'static>> {
+    /// Ends the session at `now`: answers that still wait for a request are reported, and requests without an answer.
+    pub fn finish(&mut self, now: Nanos) -> Vec<Event<'static>> {
         let mut out = Vec::new();
         for direction in [Direction::ToServer, Direction::ToClient] {
             while let Some(held) = self.early(direction).expired(Nanos::MAX, 0, 0) {
                 self.give_up(direction, &held, &mut out);
+            }
+        }
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            for asked in self.pending(direction).take_all() {
+                let gap = asked.gap;
+                let place = Place {
+                    direction,
+                    time: now,
+                    bytes: 0,
+                    gap,
+                    unterminated: false,
+                    batch: None,
+                };
+                out.push(place.aside(EventKind::Unanswered(Box::new(asked))));
             }
         }
         out

@@ -128,7 +128,10 @@ mod tests {
                 });
             }
         }
-        session.finish().iter().for_each(|event| counts.add(event));
+        session
+            .finish(u64::MAX)
+            .iter()
+            .for_each(|event| counts.add(event));
         (counts, session)
     }
 

@@ -130,7 +130,7 @@ impl Conversation {
                 stream.finish(now, on_frame)
             });
         }
-        for event in self.session.finish() {
+        for event in self.session.finish(now) {
             told(
                 &self.party,
                 self.to_wall,

@@ -91,6 +91,7 @@ pub fn describe(
             told.reason = Some("no_request".to_owned());
         }
         EventKind::Evicted(open) => unanswered(&mut told, open, "too_many_open"),
+        EventKind::Unanswered(open) => unanswered(&mut told, open, "ended"),
         EventKind::Malformed(why) => {
             sink.frame("malformed");
             told.event = Kind::Malformed;
@@ -244,7 +245,13 @@ fn unanswered(told: &mut EventView, open: &Asked, why: &str) {
     told.method = Some(open.method.to_string());
     told.tool = open.subject.as_deref().map(str::to_owned);
     told.request_id = Some(id(&open.id));
-    told.outcome = Some(Told::NoAnswer);
+    // The answer would have come the other way.
+    told.direction = Some(direction(open.direction.opposite()));
+    told.outcome = Some(if open.cancelled.is_some() {
+        Told::Cancelled
+    } else {
+        Told::NoAnswer
+    });
     told.reason = Some(why.to_owned());
 }
 

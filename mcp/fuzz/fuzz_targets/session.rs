@@ -51,7 +51,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(session.open_requests(Direction::ToServer) <= config.pending);
         assert!(session.open_requests(Direction::ToClient) <= config.pending);
     }
-    session.finish();
+    session.finish(u64::MAX);
     assert!(answered <= asked + early);
     assert_eq!(
         (session.stats().requests, session.stats().responses),

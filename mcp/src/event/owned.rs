@@ -59,6 +59,7 @@ impl EventKind<'_> {
             })),
             Self::Identity(e) => EventKind::Identity(e),
             Self::Evicted(e) => EventKind::Evicted(e),
+            Self::Unanswered(e) => EventKind::Unanswered(e),
             Self::Malformed(e) => EventKind::Malformed(e),
             Self::Oversized { length } => EventKind::Oversized { length },
             Self::Gap { seen, lost } => EventKind::Gap { seen, lost },

@@ -78,6 +78,22 @@ impl Pending {
         Added { reused, evicted }
     }
 
+    /// All requests that are still open, oldest first; none is afterwards.
+    pub(super) fn take_all(&mut self) -> Vec<Asked> {
+        let mut all: Vec<Open> = std::mem::take(&mut self.open)
+            .into_values()
+            .filter(|open| !open.early)
+            .collect();
+        all.sort_by_key(|open| open.number);
+        *self = Self {
+            next: self.next,
+            ..Self::default()
+        };
+        all.into_iter()
+            .flat_map(|open| open.older.into_iter().chain([open.asked]))
+            .collect()
+    }
+
     /// The request that an answer with this id belongs to; it is open no longer.
     pub(super) fn answer(&mut self, id: &RequestId) -> Option<Asked> {
         if let Some(open) = self.open.get_mut(id)

@@ -247,7 +247,7 @@ fn an_answer_nobody_asked_for_is_reported() {
     assert!(wire.session.tick(wire.now + 1).is_empty());
     assert!(is_unknown(&wire.session.tick(wire.now + 1000 * MS)));
     assert!(wire.tell(&text("101", "x")).is_empty());
-    assert!(is_unknown(&wire.session.finish()));
+    assert!(is_unknown(&wire.session.finish(u64::MAX)));
     let mut relay = Wire::with(Config::in_order());
     assert!(is_unknown(&relay.tell(&text("99", "x"))));
 }
@@ -724,7 +724,7 @@ proptest! {
                 }
             });
         }
-        session.finish();
+        session.finish(u64::MAX);
     }
 }
 
