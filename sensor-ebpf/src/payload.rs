@@ -2,6 +2,10 @@
 //!
 //! At exit the registers still hold the arguments and the result is known, so no program at entry and no map of
 //! calls under way is needed. For a process without the endpoint mark nothing is looked at but its mark byte.
+//!
+//! Limits that follow from looking at the exit: a descriptor that another thread closed or replaced during the call
+//! leads to nothing or to the other file; memory that another thread changed during the call is carried as it is now;
+//! bytes that io_uring moves are not seen (its use is told).
 
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_current_task, bpf_loop};
 use aya_ebpf::macros::raw_tracepoint;

@@ -309,8 +309,9 @@ pub struct LossReason {
 
 /// Something the sensor saw.
 ///
-/// Events come in the order in which the kernel side wrote them: an exec before the payload of its streams, an
-/// exit after it.
+/// Events come in the order in which the kernel side wrote them, but a server's exec report always before the payload
+/// of its streams. A process's exit comes after all payload that it moved; the agent may still read afterwards what a
+/// server that ended has left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SensorEvent {
     /// Any process of the host runs a new image.

@@ -15,6 +15,7 @@ mod losses;
 mod marks;
 pub mod offsets;
 mod options;
+mod order;
 pub mod peer;
 pub mod procs;
 mod programs;

@@ -20,7 +20,7 @@ pub struct SensorOptions {
     pub max_streams: u32,
     /// Kernel object to load instead of the embedded one. Defaults to the file named by [`OBJECT_ENV`].
     pub object: Option<PathBuf>,
-    /// Use the program without `bpf_loop` even where the kernel has it (tests).
+    /// Do without `bpf_loop` and `sched_prepare_exec` even where the kernel has them (tests).
     pub force_bounded: bool,
 }
 

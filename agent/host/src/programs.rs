@@ -96,7 +96,7 @@ fn load_raw_tracepoint(ebpf: &mut Ebpf, name: &str) -> Result<(), SensorError> {
 
 impl Programs {
     /// Loads every program and attaches the lifecycle ones.
-    pub(crate) fn load(mut ebpf: Ebpf, force_bounded: bool) -> Result<Self, SensorError> {
+    pub(crate) fn load(mut ebpf: Ebpf, as_old_kernel: bool) -> Result<Self, SensorError> {
         let mut watched = Vec::with_capacity(4);
         for (name, tracepoint) in LIFECYCLE {
             load_raw_tracepoint(&mut ebpf, name)?;
@@ -114,11 +114,11 @@ impl Programs {
         // Optional: without it the payload program watches at dup2.
         let (name, tracepoint) = PREPARE;
         load_raw_tracepoint(&mut ebpf, name)?;
-        let prepare = raw_tracepoint(&mut ebpf, name)?.attach(tracepoint).is_ok();
+        let prepare = !as_old_kernel && raw_tracepoint(&mut ebpf, name)?.attach(tracepoint).is_ok();
         if prepare {
             watched.push(name);
         }
-        let payload = if !force_bounded && load_raw_tracepoint(&mut ebpf, PAYLOAD_LOOP).is_ok() {
+        let payload = if !as_old_kernel && load_raw_tracepoint(&mut ebpf, PAYLOAD_LOOP).is_ok() {
             PAYLOAD_LOOP
         } else {
             load_raw_tracepoint(&mut ebpf, PAYLOAD_BOUNDED)?;

@@ -13,9 +13,10 @@ use kams_sensor_abi::loss::Loss;
 use crate::event::{Marks, SensorEvent, StreamId, StreamKey};
 use crate::loader::KernelLog;
 use crate::losses::{UserLosses, reason_of, reasons_of};
+use crate::order::Order;
 use crate::queue::EventSender;
 use crate::record::{LostTotals, Record, parse};
-use crate::streams::{StreamTable, key_of};
+use crate::streams::{StreamTable, is_user_id, key_of};
 use crate::sweep::Hint;
 
 /// Time between looks at the counters while something may have to be told without a ring record.
@@ -37,6 +38,7 @@ pub(crate) struct Reader {
     pub(crate) payload_on: Arc<AtomicBool>,
     pub(crate) told: Told,
     pub(crate) hints: Sender<Hint>,
+    pub(crate) order: Order,
     pub(crate) kernel_log: Option<KernelLog>,
 }
 
@@ -83,8 +85,12 @@ impl Reader {
                 flush();
             }
             active |= self.payload_on.load(Ordering::Acquire) || self.sender.has_untold();
+            active |= self.order.holds();
             if active && looked.elapsed() >= TICK {
                 self.look_for_untold();
+                for record in self.order.overdue() {
+                    self.deliver_now(record);
+                }
                 looked = Instant::now();
                 active = false;
             }
@@ -114,7 +120,18 @@ impl Reader {
         }
     }
 
+    /// Delivers a record, and what waited for it.
     pub(crate) fn deliver(&mut self, record: Record) {
+        let streams = &self.streams;
+        for record in self
+            .order
+            .pass(record, |record| kernel_watch_server(record, streams))
+        {
+            self.deliver_now(record);
+        }
+    }
+
+    fn deliver_now(&mut self, record: Record) {
         match record {
             Record::Event(event) => {
                 if let SensorEvent::Exit { pid, marks, .. } = &event
@@ -221,4 +238,23 @@ impl Reader {
             let _drained = unsafe { libc::read(self.wake.as_raw_fd(), (&raw mut count).cast(), 8) };
         }
     }
+}
+
+/// Server of the watch that a payload record belongs to, if the kernel side made it and it still exists.
+fn kernel_watch_server(record: &Record, streams: &StreamTable) -> Option<u32> {
+    let (key, stream) = match record {
+        Record::Chunk { chunk, .. } => (chunk.key, chunk.stream),
+        Record::Gap {
+            object, op, stream, ..
+        } => (key_of(*object, *op), *stream),
+        Record::Event(SensorEvent::StreamEof { key, stream, .. }) => (*key, *stream),
+        Record::Event(_) => return None,
+    };
+    if is_user_id(stream) {
+        return None;
+    }
+    streams
+        .get(key)
+        .filter(|watched| watched.id == stream)
+        .map(|watched| watched.watch.server)
 }

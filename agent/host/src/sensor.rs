@@ -9,6 +9,7 @@ use crate::control::{Inner, SensorControl};
 use crate::loader;
 use crate::losses::UserLosses;
 use crate::options::{SensorError, SensorOptions};
+use crate::order::Order;
 use crate::queue::{self, SensorEvents};
 use crate::ring::{Reader, Told};
 use crate::selftest;
@@ -75,6 +76,7 @@ impl Sensor {
             payload_on,
             told: Told::default(),
             hints,
+            order: Order::default(),
             kernel_log: loaded.kernel_log,
         };
         selftest::prove(&control, &mut reader)?;

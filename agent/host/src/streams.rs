@@ -14,6 +14,11 @@ use crate::options::SensorError;
 /// High bits of ids given by the user side; the kernel side uses CPU number + 1 there.
 const USER_ID_BASE: u64 = 0xffff << 48;
 
+/// Whether this side made the watch.
+pub(crate) const fn is_user_id(id: StreamId) -> bool {
+    id.0 >= USER_ID_BASE
+}
+
 /// Whose stream is to be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use kams_host::{ExecReport, FdKind, Marks, SensorEvent};
+use kams_host::{ExecReport, FdKind, Marks, SensorEvent, SensorOptions};
 
 use crate::rig::{Arrived, PATIENCE, Rig};
 
@@ -124,7 +124,19 @@ fn a_process_without_marked_parent_is_reported_and_not_watched() {
 
 #[test]
 fn the_first_line_of_a_hasty_agent_is_captured() {
-    let Some(mut rig) = Rig::with_defaults() else {
+    hasty_agent(SensorOptions::default());
+}
+
+#[test]
+fn the_first_line_of_a_hasty_agent_is_captured_without_sched_prepare_exec() {
+    hasty_agent(SensorOptions {
+        force_bounded: true,
+        ..SensorOptions::default()
+    });
+}
+
+fn hasty_agent(options: SensorOptions) {
+    let Some(mut rig) = Rig::start(options) else {
         return;
     };
     // The library waits for a descriptor that the child's exec closes and the next statement writes: about as early as
@@ -147,13 +159,16 @@ fn the_first_line_of_a_hasty_agent_is_captured() {
     }
 }
 
-/// Payload to and from the server, in whatever order its exec report comes.
+/// Payload to and from the server, which comes after its exec report.
 fn exec_of_and_payload(rig: &mut Rig, pid: u32, bytes: usize) -> (Vec<u8>, Vec<u8>) {
     let (mut to, mut from) = (Vec::new(), Vec::new());
     let mut keys = None;
     rig.wait_for(|event| {
         match event {
             SensorEvent::Exec(exec) if exec.pid == pid => keys = exec.far_keys(),
+            SensorEvent::Payload(chunk) if keys.is_none() => {
+                panic!("payload before the exec report of {pid}: {chunk:?}")
+            }
             SensorEvent::Payload(chunk) => match chunk.key.op {
                 kams_host::Op::Write => to.extend_from_slice(&chunk.data),
                 kams_host::Op::Read => from.extend_from_slice(&chunk.data),
