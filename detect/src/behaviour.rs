@@ -14,7 +14,7 @@
 //!
 //! Memory is bounded: [`MAX_SCOPES`] pairs of run and server, [`MAX_TOOLS`] tools each, [`MAX_CALLS`] different calls
 //! each, least recently used first to go. 1,000 servers with 100 tools each, every table full, take 30 MB at most (a
-//! test holds this); a server with five tools in use takes about 3 KB.
+//! test holds this).
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroUsize;
