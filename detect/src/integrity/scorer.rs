@@ -125,7 +125,7 @@ fn read(text: &str, channel: Channel, hits: &mut Vec<Raw>) -> Spelling {
 /// Scores once more what was encoded, disguised or spaced out.
 fn encoded(text: &str, channel: Channel, spelling: &Spelling, hits: &mut Vec<Raw>) {
     for blob in blobs(text) {
-        again(&blob.text, blob.span, channel, hits);
+        again(&blob.text, &blob.span, channel, hits);
     }
     for (stretch, turn) in [(spelling.rot13, true), (spelling.reversed, false)] {
         if stretch.count >= 3
@@ -141,19 +141,29 @@ fn encoded(text: &str, channel: Channel, spelling: &Spelling, hits: &mut Vec<Raw
                 value: 0.8 * Signal::Disguised.weight(),
                 at: stretch.start..stretch.end,
             });
-            again(&plain, stretch.start..stretch.end, channel, hits);
+            again(&plain, &(stretch.start..stretch.end), channel, hits);
         }
     }
     if spelling.spaced.count >= 12 {
         let plain = joined(text, spelling.spaced);
-        again(&plain, spelling.spaced.start..spelling.spaced.end, channel, hits);
+        again(
+            &plain,
+            &(spelling.spaced.start..spelling.spaced.end),
+            channel,
+            hits,
+        );
     }
 }
 
-fn again(plain: &str, at: Range<usize>, channel: Channel, hits: &mut Vec<Raw>) {
+fn again(plain: &str, at: &Range<usize>, channel: Channel, hits: &mut Vec<Raw>) {
     let mut inner = Vec::new();
     let revealed = reveal(plain);
     read(&revealed.text, channel, &mut inner);
+    // An encoding inside an encoding is opened too; a third is not.
+    for blob in blobs(plain) {
+        let revealed = reveal(&blob.text);
+        read(&revealed.text, channel, &mut inner);
+    }
     let mut best = 0.0_f64;
     for hit in inner {
         best = best.max(hit.value);
@@ -167,25 +177,38 @@ fn again(plain: &str, at: Range<usize>, channel: Channel, hits: &mut Vec<Raw>) {
         hits.push(Raw {
             signal: Signal::Encoded,
             value: Signal::Encoded.weight(),
-            at,
+            at: at.clone(),
         });
     }
 }
 
-/// Letters with gaps, joined: a wider gap is a space, else known words are cut out greedily.
+/// Letters with gaps, joined up to the end of the line. A wider gap than usual is a space; where all gaps are
+/// alike, known words are cut out greedily.
 fn joined(text: &str, stretch: Stretch) -> String {
-    let body = text.get(stretch.start..stretch.end).unwrap_or_default();
+    let rest = text.get(stretch.start..).unwrap_or_default();
+    let end = memchr::memchr(b'\n', rest.as_bytes())
+        .unwrap_or(rest.len())
+        .max(stretch.end - stretch.start);
+    let body = rest.get(..end).unwrap_or_default();
+    // With marks between the letters ("i.g.n") a space is a wide gap.
+    let marks = body
+        .bytes()
+        .filter(|b| matches!(b, b'.' | b'-' | b'_' | b'*' | b'|'))
+        .count();
+    let marked = marks * 2 > body.len() / 2;
     let mut said = String::with_capacity(body.len());
     let mut gap = 0;
     for c in body.chars() {
-        if c.is_alphanumeric() {
+        if c.is_whitespace() {
+            gap += if marked { 2 } else { 1 };
+        } else if marked && matches!(c, '.' | '-' | '_' | '*' | '|') {
+            gap += 1;
+        } else {
             if gap >= 2 {
                 said.push(' ');
             }
             said.push(c.to_ascii_lowercase());
             gap = 0;
-        } else {
-            gap += 1;
         }
     }
     if said.contains(' ') {

@@ -11,7 +11,7 @@ pub enum Encoding {
     Base64,
     /// Base32 (RFC 4648).
     Base32,
-    /// Hexadecimal digits, joined or in pairs.
+    /// Hexadecimal digits, joined, in pairs, or as quoted-printable.
     Hex,
     /// Ascii85 or the base85 of RFC 1924.
     Base85,

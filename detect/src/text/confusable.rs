@@ -49,8 +49,12 @@ static TABLE: LazyLock<HashMap<char, u8>> = LazyLock::new(|| {
             ('г', b'r'),
             ('и', b'u'),
         ])
+        .chain(SMALL_CAPITALS.chars().zip(*b"abcdefghijklmnopqrstuvwxyz"))
         .collect()
 });
+
+/// Small capitals, in the order of the alphabet (there is none for x).
+const SMALL_CAPITALS: &str = "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘǫʀꜱᴛᴜᴠᴡ\u{AB53}ʏᴢ";
 
 /// The ASCII character that `c` (not ASCII itself) passes for; none where it looks like no ASCII character.
 pub fn lookalike(c: char) -> Option<char> {

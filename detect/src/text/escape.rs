@@ -1,4 +1,4 @@
-//! Characters spelled as escapes: HTML entities, `\u0069`, `\x69`, `%69`.
+//! Characters spelled as escapes: HTML entities, `\u0069`, `\x69`, `\151`, `%69`.
 
 /// One decoded escape at the start of a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -65,7 +65,7 @@ fn entity(text: &str) -> Option<Escape> {
 }
 
 fn backslash(text: &str) -> Option<Escape> {
-    let rest = text.get(2..)?;
+    let rest = text.get(2..).unwrap_or_default();
     match text.as_bytes().get(1)? {
         b'u' => {
             if let Some(braced) = rest.strip_prefix('{') {
@@ -89,6 +89,15 @@ fn backslash(text: &str) -> Option<Escape> {
             Some(Escape {
                 character: char::from_u32(high)?,
                 length: 6,
+            })
+        }
+        // Octal, three digits, printable: `\151`.
+        b'0' | b'1' => {
+            let code = u32::from_str_radix(text.get(1..4)?, 8).ok()?;
+            (0x20..0x7F).contains(&code).then_some(())?;
+            Some(Escape {
+                character: char::from_u32(code)?,
+                length: 4,
             })
         }
         b'x' => Some(Escape {
@@ -134,6 +143,7 @@ mod tests {
         assert_eq!(read("\\u0069gn"), Some(('i', 6)));
         assert_eq!(read("\\u{69}gn"), Some(('i', 6)));
         assert_eq!(read("\\x69gn"), Some(('i', 4)));
+        assert_eq!(read("\\151gn"), Some(('i', 4)));
         assert_eq!(read("%69gn"), Some(('i', 3)));
         assert_eq!(read("\\ud83d\\ude00"), Some(('\u{1F600}', 12)));
         assert_eq!(read("&lt;system"), Some(('<', 4)));

@@ -20,6 +20,22 @@ pub(super) fn number_runs(text: &str, found: &mut Vec<Blob>) {
             });
         }
     }
+    // Quoted-printable of whole words: `=69=67=6E`.
+    for run in runs(bytes, &QUOTED, 23) {
+        let Some(body) = bytes.get(run.clone()) else {
+            continue;
+        };
+        let pairs = || body.split(|b| *b == b'=').filter(|p| !p.is_empty());
+        if pairs().all(|p| p.len() == 2)
+            && let Some(text) = readable(pairs().filter_map(hex_pair).collect())
+        {
+            found.push(Blob {
+                encoding: Encoding::Hex,
+                span: run,
+                text,
+            });
+        }
+    }
     for run in runs(bytes, &DOTS, 23) {
         let Some(body) = text.get(run.clone()) else {
             continue;
@@ -140,6 +156,7 @@ static RFC1924: &[u8; 85] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 
 static NUMERIC: [bool; 256] = table(b"0123456789abcdefABCDEFx ,;\n\t");
+static QUOTED: [bool; 256] = table(b"=0123456789ABCDEFabcdef");
 static DOTS: [bool; 256] = table(b".-/| \n");
 
 const fn table(members: &[u8]) -> [bool; 256] {

@@ -218,6 +218,14 @@ impl<'a> Pass<'a> {
 
     fn visible(&mut self, c: char) {
         self.flush_smuggled();
+        // Strokes laid over letters, and marks piled up: no writing does that.
+        let pile = self.last.is_some_and(marks);
+        if matches!(c, '\u{334}'..='\u{338}' | '\u{20D0}'..='\u{20FF}') || pile && marks(c) {
+            self.note(Concealment::Compatibility, c.len_utf8());
+            self.last = Some(c);
+            self.drop(c.len_utf8());
+            return;
+        }
         self.last = Some(c);
         if composed_block(c) {
             self.at += c.len_utf8();
@@ -347,6 +355,11 @@ static SPECIAL: [bool; 256] = {
 /// Blocks whose characters are never changed by compatibility folding: the common ones of other scripts.
 fn composed_block(c: char) -> bool {
     matches!(c, '\u{400}'..='\u{52F}' | '\u{3041}'..='\u{309A}' | '\u{30A1}'..='\u{30FE}' | '\u{3400}'..='\u{9FFF}' | '\u{AC00}'..='\u{D7A3}')
+}
+
+/// Combining marks of European writing.
+fn marks(c: char) -> bool {
+    matches!(c, '\u{300}'..='\u{36F}')
 }
 
 fn canonical_only(c: char) -> bool {

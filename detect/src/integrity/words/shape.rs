@@ -48,10 +48,12 @@ pub(super) fn address(word: &str) -> Option<Classes> {
     (host.iter().any(|h| end.eq_ignore_ascii_case(h)) && word.len() > 5).then_some(DEST)
 }
 
-pub(super) fn hump(name: &str) -> bool {
+/// How often a small letter is followed by a capital one.
+pub(super) fn humps(name: &str) -> usize {
     name.as_bytes()
         .windows(2)
-        .any(|w| matches!(w, [a, b] if a.is_ascii_lowercase() && b.is_ascii_uppercase()))
+        .filter(|w| matches!(w, [a, b] if a.is_ascii_lowercase() && b.is_ascii_uppercase()))
+        .count()
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]
