@@ -5,6 +5,7 @@
 pub mod behaviour;
 pub mod egress;
 mod integrity;
+pub mod waste;
 
 use serde_json::{Map, Value, json};
 
@@ -44,6 +45,9 @@ pub enum CorpusError {
     /// A member that the kind needs is missing or has another type.
     #[error("a row of this kind needs {0}")]
     Missing(&'static str),
+    /// A setting of the row that is none.
+    #[error("the row's config: {0}")]
+    Config(String),
 }
 
 /// Judges one row: an object with the row's `id`, and what its kind asks for.
@@ -55,6 +59,7 @@ pub fn judge(row: &Value, options: &Options) -> Result<Value, CorpusError> {
         }
         "secret" | "args" => return Ok(egress::row(row, &options.salt)),
         "behaviour" => return Ok(behaviour::row(row)),
+        "waste_rule" => return waste::row(row),
         other => return Err(CorpusError::UnknownKind(other.to_owned())),
     };
     out.insert("id".to_owned(), row.get("id").cloned().unwrap_or(Value::Null));

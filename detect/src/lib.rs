@@ -11,5 +11,6 @@ pub mod finding;
 pub mod integrity;
 pub mod redact;
 pub mod text;
+pub mod waste;
 
 pub use finding::{Evidence, Finding, Kind, Severity};

@@ -1,0 +1,233 @@
+//! What the rules need of a request: counts, digests and keywords, measured in one walk; the text is dropped.
+
+use serde_json::Value;
+
+use super::call::digest;
+use super::config::Config;
+use super::keywords::{classification_words, correction};
+use super::similarity::Pieces;
+use super::spelling::{measure, spell};
+
+/// Turns of a conversation that are kept.
+pub const MAX_TURNS: usize = 64;
+/// Images of one request that are kept.
+const MAX_IMAGES: usize = 64;
+/// Characters of one answer that are compared.
+const MAX_ANSWER_BYTES: usize = 65_536;
+
+/// What is known of a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// Digest of the input of an embedding.
+    pub embedding_input: Option<u64>,
+    /// Classification words in its texts.
+    pub classification: Vec<&'static str>,
+    /// Sent through a gateway, whose model names carry a vendor in front.
+    pub gateway: bool,
+    /// Digests of the images sent along.
+    pub images: Vec<u64>,
+    /// Images sent with high detail, or with none said (which is high).
+    pub high_detail_images: usize,
+    /// Its tool definitions; none where it has none.
+    pub tools: Option<ToolDefinitions>,
+    /// The last turns of the conversation.
+    pub turns: Vec<Turn>,
+}
+
+/// Tool definitions of one request, or of the servers attached to an agent.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ToolDefinitions {
+    /// How many.
+    pub count: usize,
+    /// Bytes of their JSON.
+    pub bytes: usize,
+    /// Bytes of the largest.
+    pub largest: usize,
+}
+
+impl ToolDefinitions {
+    /// Counts definitions.
+    pub fn of(tools: &[Value]) -> Self {
+        let mut sum = Self {
+            count: tools.len(),
+            bytes: 0,
+            largest: 0,
+        };
+        for tool in tools {
+            let bytes = measure(tool);
+            sum.bytes = sum.bytes.saturating_add(bytes);
+            sum.largest = sum.largest.max(bytes);
+        }
+        sum
+    }
+}
+
+/// One turn of a conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Turn {
+    /// The person's.
+    User {
+        /// Its length in characters.
+        characters: usize,
+        /// Whether it holds a word that corrects.
+        corrects: bool,
+    },
+    /// The model's.
+    Agent {
+        /// Its length in characters.
+        characters: usize,
+        /// Its 3-grams.
+        pieces: Pieces,
+    },
+}
+
+impl Request {
+    /// Measures a request in the shape that providers' libraries send: `messages`, `contents`, `input`, `tools`,
+    /// `toolConfig.tools`, `base_url`. What has another shape counts for nothing.
+    pub fn measure(request: &Value, config: &Config) -> Self {
+        let mut out = Self {
+            embedding_input: request
+                .get("input")
+                .filter(|input| !input.is_null())
+                .map(|input| digest(spell(input, usize::MAX).as_bytes())),
+            gateway: request
+                .get("base_url")
+                .and_then(Value::as_str)
+                .is_some_and(is_gateway),
+            tools: tools(request),
+            ..Self::default()
+        };
+        let messages = request
+            .get("messages")
+            .and_then(Value::as_array)
+            .map_or(&[][..], Vec::as_slice);
+        let max_image = config.vision_re_upload.max_image_bytes;
+        for message in messages {
+            let content = message.get("content");
+            for text in texts(content) {
+                classification_words(text, &mut out.classification);
+            }
+            for block in content.and_then(Value::as_array).into_iter().flatten() {
+                out.block(block, max_image);
+            }
+        }
+        for entry in contents(request) {
+            let parts = entry.get("parts").and_then(Value::as_array).into_iter().flatten();
+            for part in parts.chain(std::iter::once(entry)) {
+                let data = ["inline_data", "inlineData"]
+                    .iter()
+                    .find_map(|name| part.get(*name)?.get("data"));
+                out.image(data.and_then(Value::as_str), max_image);
+            }
+        }
+        out.turns = turns(messages);
+        out
+    }
+
+    fn block(&mut self, block: &Value, max_image: usize) {
+        match block.get("type").and_then(Value::as_str) {
+            Some("image") => {
+                let data = block.get("source").and_then(|source| source.get("data"));
+                self.image(data.and_then(Value::as_str), max_image);
+            }
+            Some("image_url") => {
+                let Some(image) = block.get("image_url").filter(|image| image.is_object()) else {
+                    return;
+                };
+                let high = match image.get("detail") {
+                    None | Some(Value::Null) => true,
+                    Some(Value::String(detail)) => matches!(detail.as_str(), "high" | "auto" | ""),
+                    Some(_) => false,
+                };
+                self.high_detail_images += usize::from(high);
+                let url = image.get("url").and_then(Value::as_str).unwrap_or_default();
+                let data = url
+                    .strip_prefix("data:")
+                    .and_then(|rest| rest.split_once(";base64,"))
+                    .map(|(_, data)| data);
+                self.image(data, max_image);
+            }
+            _ => {}
+        }
+    }
+
+    fn image(&mut self, data: Option<&str>, max: usize) {
+        if let Some(data) = data.filter(|data| !data.is_empty())
+            && self.images.len() < MAX_IMAGES
+        {
+            let bytes = data.as_bytes();
+            let image = digest(bytes.get(..max).unwrap_or(bytes));
+            if !self.images.contains(&image) {
+                self.images.push(image);
+            }
+        }
+    }
+}
+
+/// Hosts that take model names with a vendor in front.
+fn is_gateway(base_url: &str) -> bool {
+    const HOSTS: [&str; 8] = [
+        "openrouter.ai",
+        "api.portkey.ai",
+        "oai.helicone.ai",
+        "api.together.xyz",
+        "api.groq.com",
+        "api.fireworks.ai",
+        "api.deepinfra.com",
+        "api.anyscale.com",
+    ];
+    let lower = base_url.to_ascii_lowercase();
+    HOSTS.iter().any(|host| lower.contains(host))
+}
+
+fn tools(request: &Value) -> Option<ToolDefinitions> {
+    let listed = match request.get("tools") {
+        None | Some(Value::Null) => request.get("toolConfig")?.get("tools")?,
+        Some(tools) => tools,
+    };
+    listed.as_array().map(|tools| ToolDefinitions::of(tools))
+}
+
+fn contents(request: &Value) -> impl Iterator<Item = &Value> {
+    let contents = request.get("contents");
+    let list = contents.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    list.iter()
+        .chain(contents.filter(|contents| contents.is_object()))
+}
+
+/// A message's texts: its content where that is a string, else the text of its blocks.
+fn texts(content: Option<&Value>) -> impl Iterator<Item = &str> {
+    let whole = content.and_then(Value::as_str);
+    let blocks = content.and_then(Value::as_array).into_iter().flatten();
+    whole
+        .into_iter()
+        .chain(blocks.filter_map(|block| block.get("text").and_then(Value::as_str)))
+}
+
+fn turns(messages: &[Value]) -> Vec<Turn> {
+    let mut turns: Vec<Turn> = Vec::new();
+    for message in messages.iter().rev() {
+        if turns.len() == MAX_TURNS {
+            break;
+        }
+        let text = texts(message.get("content")).collect::<Vec<_>>().join("\n");
+        if text.trim().is_empty() {
+            continue;
+        }
+        match message.get("role").and_then(Value::as_str) {
+            Some("user") => {
+                turns.push(Turn::User {
+                    characters: text.chars().count(),
+                    corrects: correction(&text),
+                });
+            }
+            Some("assistant") => turns.push(Turn::Agent {
+                characters: text.chars().count(),
+                pieces: Pieces::ngrams(crate::finding::cut(&text, MAX_ANSWER_BYTES), 3),
+            }),
+            _ => {}
+        }
+    }
+    turns.reverse();
+    turns
+}
