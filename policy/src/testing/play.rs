@@ -168,7 +168,7 @@ fn one(gate: &mut Gate, step: &Step, number: usize, now: Now) -> Seen {
                 .map(|a| a.id);
             let answer = newest.map(|id| gate.decide(id, &approver, *approve, now));
             let (outcome, refused) = match answer {
-                None => (Outcome::Allow, Some("nothing waits for approval".to_owned())),
+                None => (Outcome::Block, Some("nothing waits for approval".to_owned())),
                 Some(Ok(_)) if *approve => (Outcome::Allow, None),
                 Some(Ok(_)) => (Outcome::Block, None),
                 Some(Err(refusal)) => (Outcome::Block, Some(refusal.to_string())),
