@@ -6,6 +6,7 @@
 mod args;
 mod client;
 mod commands;
+mod detect;
 mod error;
 mod follow;
 mod out;

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use kams_detect::Severity;
 use kams_export::view::EventKind;
 
+use super::detect::Detect;
 use crate::admin::Selection;
 
 /// See and judge the MCP traffic of the AI agents on this host.
@@ -105,6 +106,8 @@ pub enum Command {
     },
     /// What the kernel offers, what is used, what is missing and what to do.
     Doctor,
+    /// Try a text, a name, arguments or a file of cases against the detectors; needs no daemon.
+    Detect(Detect),
     /// Run recorded sessions through the engine; needs no daemon.
     Replay {
         /// Recorded sessions; `-` reads standard input.
@@ -200,6 +203,6 @@ fn parse_kind(word: &str) -> Result<KindOrFinding, String> {
         .ok_or_else(|| format!("known types: {}, finding", known()))
 }
 
-fn parse_severity(word: &str) -> Result<Severity, String> {
+pub(super) fn parse_severity(word: &str) -> Result<Severity, String> {
     Severity::from_name(word).ok_or_else(|| "use low, medium, high or critical".to_owned())
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::args::{Args, Command, Filter, KindOrFinding, Stream};
 use super::client::Client;
+use super::detect;
 use super::follow::{self, Request};
 use super::show::{self, LiveView};
 use super::{CliError, Ended, Offline, Out, pages, say};
@@ -30,6 +31,7 @@ pub(super) fn run(args: &Args, offline: Offline, out: &mut Out) -> Result<Ended,
     match &args.command {
         Command::Completions { shell } => pages::completions(*shell, out)?,
         Command::Man { folder } => pages::man(folder.as_deref(), out)?,
+        Command::Detect(detect) => return detect::run(detect, out),
         Command::Replay { files, fail_on } => return replay(files, *fail_on, offline, out),
         online => {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -100,7 +102,7 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
         }
         Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
         Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,
-        Command::Completions { .. } | Command::Man { .. } | Command::Replay { .. } => {}
+        Command::Completions { .. } | Command::Man { .. } | Command::Replay { .. } | Command::Detect(_) => {}
     }
     Ok(Ended::Clean)
 }
