@@ -43,6 +43,7 @@ use agents::Endpoint;
 use configured::{Configured, Reading};
 use early::Early;
 use judge::Judge;
+use judge::decided::{Changed, DecideError, Decided, Verb};
 use live::Live;
 use outside::Outside;
 use servers::Server;
@@ -59,6 +60,15 @@ pub enum Command {
         by: Viewer,
         /// Result in words.
         done: oneshot::Sender<Result<(), String>>,
+    },
+    /// A decision about baselines.
+    Baseline {
+        /// What.
+        decided: Decided,
+        /// Who said so.
+        by: Viewer,
+        /// What became of it.
+        done: oneshot::Sender<Result<Vec<Changed>, DecideError>>,
     },
     /// A new configuration, checked.
     Reload(Box<Config>),
@@ -205,6 +215,9 @@ impl Engine {
                         let result = self.set_enabled(enabled, &by, &mut events);
                         drop(done.send(result));
                     }
+                    Some(Command::Baseline { decided, by, done }) => {
+                        drop(done.send(self.decide(decided, &by)));
+                    }
                     Some(Command::Reload(config)) => self.reload(*config),
                     Some(Command::Policy(policy)) => {
                         self.judge.set_policy(policy);
@@ -323,6 +336,25 @@ impl Engine {
         }
         self.tell(EventKind::Daemon, &format!("{word}, by uid {}", by.uid));
         Ok(())
+    }
+
+    fn decide(&mut self, decided: Decided, by: &Viewer) -> Result<Vec<Changed>, DecideError> {
+        let word = match &decided.verb {
+            Verb::Accept(_) => "accepted",
+            Verb::Pin(_) => "pinned",
+            Verb::Unpin(_) => "unpinned",
+            Verb::Import(_) => "imported",
+        };
+        let changed = self.judge.decide(decided, by.uid, Time::now(), &mut self.live)?;
+        for item in changed.iter().filter(|c| c.changed) {
+            let text = format!(
+                "baseline {word}: {} of {}, user {}, by uid {}",
+                item.item, item.server, item.uid, by.uid
+            );
+            tracing::warn!(pid = by.pid, "{text}");
+            self.tell(EventKind::Daemon, &text);
+        }
+        Ok(changed)
     }
 
     fn reload(&mut self, config: Config) {

@@ -6,10 +6,11 @@
 
 mod baselines;
 mod calls;
+pub mod decided;
 mod lists;
 mod results;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -52,6 +53,8 @@ pub struct Judge {
     baselines: HashMap<Owner, ServerBaselines>,
     /// By server instance.
     sessions: HashMap<u64, InSession>,
+    /// Whose baselines are kept although nobody talks to them, oldest first.
+    idle: VecDeque<Owner>,
 }
 
 /// What is remembered of one server instance.
@@ -102,6 +105,7 @@ impl Judge {
             costs: Costs::default(),
             baselines: HashMap::new(),
             sessions: HashMap::new(),
+            idle: VecDeque::new(),
         }
     }
 
@@ -135,7 +139,7 @@ impl Judge {
             return;
         };
         if !self.sessions.values().any(|other| other.owner == session.owner) {
-            self.baselines.remove(&session.owner);
+            self.rest(session.owner);
         }
     }
 

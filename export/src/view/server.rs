@@ -179,6 +179,9 @@ pub struct ToolView {
     pub definition_tokens: Option<u64>,
     /// `provisional` or `pinned`; none where no baseline is kept.
     pub baseline: Option<String>,
+    /// What was listed last differs from the baseline.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub baseline_changed: bool,
     /// What restricts it now, in words.
     pub restriction: Option<String>,
     /// When it was first listed or called.
