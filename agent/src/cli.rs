@@ -4,6 +4,7 @@
 //! a failed check of `doctor`), 2 error. A reader that goes away (`kams events | head`) is success.
 
 mod args;
+mod baseline;
 mod client;
 mod commands;
 mod detect;

@@ -346,10 +346,20 @@ impl Engine {
             Verb::Import(_) => "imported",
         };
         let changed = self.judge.decide(decided, by.uid, Time::now(), &mut self.live)?;
-        for item in changed.iter().filter(|c| c.changed) {
+        let names: Vec<&str> = changed
+            .iter()
+            .filter(|c| c.changed)
+            .map(|c| c.item.as_str())
+            .collect();
+        if let (Some(first), Some(one)) = (names.first(), changed.first()) {
+            let what = if names.len() == 1 {
+                (*first).to_owned()
+            } else {
+                format!("{} items", names.len())
+            };
             let text = format!(
-                "baseline {word}: {} of {}, user {}, by uid {}",
-                item.item, item.server, item.uid, by.uid
+                "baseline {word}: {what} of {}, user {}, by uid {}",
+                one.server, one.uid, by.uid
             );
             tracing::warn!(pid = by.pid, "{text}");
             self.tell(EventKind::Daemon, &text);

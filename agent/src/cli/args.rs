@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use kams_detect::Severity;
 use kams_export::view::EventKind;
 
+use super::baseline::Baseline;
 use super::detect::Detect;
 use crate::admin::Selection;
 
@@ -104,6 +105,9 @@ pub enum Command {
         #[command(flatten)]
         filter: Filter,
     },
+    /// What servers' definitions were, and what is decided about changes.
+    #[command(subcommand)]
+    Baseline(Baseline),
     /// What the kernel offers, what is used, what is missing and what to do.
     Doctor,
     /// Try a text, a name, arguments or a file of cases against the detectors; needs no daemon.

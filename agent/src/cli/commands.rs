@@ -10,7 +10,7 @@ use super::client::Client;
 use super::detect;
 use super::follow::{self, Request};
 use super::show::{self, LiveView};
-use super::{CliError, Ended, Offline, Out, pages, say};
+use super::{CliError, Ended, Offline, Out, baseline, pages, say};
 use crate::admin::Selection;
 
 /// What the table form of `events` shows unless types are asked for: one line per server and per finished call.
@@ -100,6 +100,7 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
             };
             return records(client, "/v1/findings", stream, selection, *fail_on, out).await;
         }
+        Command::Baseline(verb) => return baseline::run(client, verb, out).await,
         Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
         Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,
         Command::Completions { .. } | Command::Man { .. } | Command::Replay { .. } | Command::Detect(_) => {}
@@ -177,7 +178,7 @@ async fn list<T: DeserializeOwned>(
     Ok(show(&items, out)?)
 }
 
-fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, CliError> {
+pub(super) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, CliError> {
     T::deserialize(value).map_err(|error| CliError::Answer {
         why: error.to_string(),
     })

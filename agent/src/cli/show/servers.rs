@@ -100,13 +100,17 @@ pub(in crate::cli) fn tools(tools: &[ToolView], out: &mut Out) -> io::Result<()>
         Column::right("ERRORS"),
         Column::right("MEDIAN"),
         Column::right("TOKENS"),
-        Column::left("BASELINE", 12),
+        Column::left("BASELINE", 20),
         Column::left("DESCRIPTION", 60),
     ];
     let row = |t: &ToolView| {
         let baseline = match (&t.restriction, &t.baseline) {
             (Some(restriction), _) => Cell::new(restriction).ink(Ink::Bad),
+            (None, Some(baseline)) if t.baseline_changed => {
+                Cell::new(format!("{baseline}, changed")).ink(Ink::Bad)
+            }
             (None, Some(baseline)) => Cell::new(baseline),
+            (None, None) if t.baseline_changed => Cell::new("refused").ink(Ink::Bad),
             (None, None) => Cell::new("-").ink(Ink::Faint),
         };
         vec![

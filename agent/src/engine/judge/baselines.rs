@@ -88,7 +88,9 @@ impl Judge {
         self.idle.retain(|other| *other != owner);
         self.idle.push_back(owner);
         while self.idle.len() > IDLE {
-            let Some(oldest) = self.idle.pop_front() else { break };
+            let Some(oldest) = self.idle.pop_front() else {
+                break;
+            };
             if !self.sessions.values().any(|session| session.owner == oldest) {
                 self.baselines.remove(&oldest);
             }

@@ -141,7 +141,12 @@ impl Judge {
                 keys.sort();
                 keys
             }
-            Items::One(key) => known.items.contains_key(key).then(|| key.clone()).into_iter().collect(),
+            Items::One(key) => known
+                .items
+                .contains_key(key)
+                .then(|| key.clone())
+                .into_iter()
+                .collect(),
         };
         if keys.is_empty() {
             return Err(DecideError::Unknown {
@@ -155,7 +160,9 @@ impl Judge {
         let mut changed = Vec::new();
         let mut rows = Vec::new();
         for key in keys {
-            let Some(kept) = known.items.get_mut(&key) else { continue };
+            let Some(kept) = known.items.get_mut(&key) else {
+                continue;
+            };
             let did = match change(kept) {
                 Ok(did) => did,
                 // Of many items, one without a baseline is left as it is.
@@ -173,27 +180,31 @@ impl Judge {
         Ok(changed)
     }
 
-    fn import(&mut self, owner: &Owner, rows: Vec<Baseline>, stamp: Stamp) -> Result<Vec<Changed>, DecideError> {
-        let mut checked = Vec::new();
+    fn import(
+        &mut self,
+        owner: &Owner,
+        rows: Vec<Baseline>,
+        stamp: Stamp,
+    ) -> Result<Vec<Changed>, DecideError> {
+        let mut ready = Vec::new();
         for row in rows {
-            let definition = definition_of(&row.item, &row.definition);
-            let definition = definition.ok_or_else(|| DecideError::Row { item: row.item.clone() })?;
+            let item = row.item.clone();
             let row = Baseline {
                 uid: owner.uid,
                 server: owner.server.to_string(),
-                digest: digest(&definition),
-                definition: definition.stored().to_string(),
                 seen: None,
                 changed_at: stamp.at,
                 changed_by: Some(stamp.by),
                 ..row
             };
-            checked.push((row, definition));
+            let row = checked(row).ok_or_else(|| DecideError::Row { item: item.clone() })?;
+            let definition = definition_of(&row.item, &row.definition).ok_or(DecideError::Row { item })?;
+            ready.push((row, definition));
         }
         let known = self.baselines.entry(owner.clone()).or_default();
         let mut changed = Vec::new();
         let mut writes = Vec::new();
-        for (mut row, definition) in checked {
+        for (mut row, definition) in ready {
             let old = known.items.get(&row.item);
             let same = old.is_some_and(|old| old.row.digest == row.digest && old.row.state == row.state);
             changed.push(shown(&row, !same));
@@ -203,19 +214,37 @@ impl Judge {
             if let Some(old) = old {
                 row.first_seen = old.row.first_seen;
                 // What was seen last and is not what now counts stays to be decided.
-                let last = old.row.seen.clone().unwrap_or_else(|| {
-                    (old.row.digest.clone(), old.row.definition.clone())
-                });
+                let last = old
+                    .row
+                    .seen
+                    .clone()
+                    .unwrap_or_else(|| (old.row.digest.clone(), old.row.definition.clone()));
                 row.seen = Some(last).filter(|(seen, _)| !seen.is_empty() && *seen != row.digest);
             }
             writes.push(row.clone());
-            known.items.insert(row.item.clone(), Kept::new(row, Some(definition)));
+            known
+                .items
+                .insert(row.item.clone(), Kept::new(row, Some(definition)));
         }
         for row in writes {
             self.write(row);
         }
         Ok(changed)
     }
+}
+
+/// A row from outside with its digest taken anew from its definition; none where that is no definition of its item.
+pub fn checked(row: Baseline) -> Option<Baseline> {
+    let definition = definition_of(&row.item, &row.definition)?;
+    let named = match row.item.split_once(':') {
+        Some((_, name)) => name == definition.name,
+        None => true,
+    };
+    named.then(|| Baseline {
+        digest: digest(&definition),
+        definition: definition.stored().to_string(),
+        ..row
+    })
 }
 
 #[derive(Clone, Copy)]

@@ -95,7 +95,11 @@ impl Judge {
             .values()
             .filter(|other| other.run == run && other.owner != owner)
             .flat_map(|other| other.tools.iter());
-        let deceptive = if first { integrity::deceptive_name(name) } else { None };
+        let deceptive = if first {
+            integrity::deceptive_name(name)
+        } else {
+            None
+        };
         let finding = deceptive.or_else(|| integrity::shadowing(name, others));
         if let Some(finding) = finding {
             self.report(case, &finding, sink);
