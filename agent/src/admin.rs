@@ -18,8 +18,8 @@
 //! | `POST /v1/command/{name}` | [`CommandRight`] | JSON |
 //!
 //! Filters of the record routes: `type` (words of [`EventKind`](kams_export::view::EventKind) or `finding`, comma
-//! separated), `server`, `tool`, `agent`, `user` (globs), `min_severity`, `detector`. An unknown parameter is
-//! an error. Errors are `{"code", "message", "remedy"}` with a fitting status.
+//! separated), `server`, `tool`, `agent`, `user` (globs), `min_severity`, `detector`, `from` (RFC 3339). An unknown
+//! parameter is an error. Errors are `{"code", "message", "remedy"}` with a fitting status.
 
 pub mod backend;
 pub mod feed;

@@ -381,6 +381,7 @@ async fn findings(State(shared): Daemon, Extension(peer): Asker, uri: Uri) -> Sh
     let query = FindingQuery {
         since: wanted.since,
         limit: wanted.limit,
+        selection: wanted.selection.clone(),
     };
     let mut past = ask(&shared, move |b| Ok(b.findings(scope, &query)?)).await?;
     past.retain(|f| scope.admits(f.uid) && wanted.selection.admits_finding(f));

@@ -90,12 +90,14 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
             stream,
             min_severity,
             detector,
+            since,
             fail_on,
             filter,
         } => {
             let selection = Selection {
                 min_severity: *min_severity,
                 detector: detector.clone(),
+                from: *since,
                 ..filter.selection()
             };
             return records(client, "/v1/findings", stream, selection, *fail_on, out).await;

@@ -1,13 +1,14 @@
 //! What the admin API asks, answered from the shared tables.
 
 pub mod baselines;
+mod findings;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use kams_export::view::{
-    AgentView, CoverageView, DoctorView, FindingRecord, LossView, Mode, PayloadView, ProbeView, Record,
-    SCHEMA, ServerState, ServerView, StatusView, Time, ToolView,
+    AgentView, CoverageView, DoctorView, FindingRecord, LossView, Mode, PayloadView, ProbeView, SCHEMA,
+    ServerState, ServerView, StatusView, Time, ToolView,
 };
 use kams_store::Store;
 use serde_json::Value;
@@ -237,13 +238,7 @@ impl Backend for DaemonBackend {
     }
 
     fn findings(&self, scope: Scope, query: &FindingQuery) -> Result<Vec<FindingRecord>, BackendError> {
-        let only = |record: &Record| matches!(record, Record::Finding(_));
-        let found = self.live.feed.since(scope, query.since, query.limit, &only);
-        let finding = |record: &Arc<Record>| match &**record {
-            Record::Finding(finding) => Some(finding.clone()),
-            _ => None,
-        };
-        Ok(found.iter().filter_map(finding).collect())
+        self.past_findings(scope, query)
     }
 
     fn doctor(&self) -> Result<DoctorView, BackendError> {

@@ -305,3 +305,6 @@ pub(super) fn request_id(event: &Event<'_>) -> Option<String> {
 fn scope(session: &InSession) -> behaviour::Scope {
     behaviour::Scope::new(&session.run, &session.owner.server)
 }
+
+#[cfg(test)]
+mod tests;

@@ -241,8 +241,8 @@ mod tests {
             let side = |left_out: Part| -> String {
                 parts.iter().filter(|(part, _)| *part != left_out).flat_map(|(_, words)| words.iter().copied()).collect()
             };
-            prop_assert_eq!(side(Part::New), before);
-            prop_assert_eq!(side(Part::Gone), after);
+            prop_assert_eq!(side(Part::New), before.as_str());
+            prop_assert_eq!(side(Part::Gone), after.as_str());
         }
 
         #[test]
