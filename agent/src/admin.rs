@@ -14,6 +14,7 @@
 //! | `GET /v1/events?since=&limit=&follow=1&instance=` + filters | the same | JSON lines of [`Record`](kams_export::view::Record), `hello` first |
 //! | `GET /v1/findings` with the same parameters | the same | the same, from the store, then followed |
 //! | `POST /v1/on`, `POST /v1/off` | root and the group, outside agents' trees | `{schema, enabled}` |
+//! | `POST /v1/usage` | own agents; all for root and the group | `{schema, points: [..]}`, see [`Backend::usage`] |
 //! | `GET /v1/query/{name}` | as the backend decides | JSON |
 //! | `POST /v1/command/{name}` | [`CommandRight`] | JSON |
 //!

@@ -26,6 +26,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kams_detect::cost::Point;
 use kams_export::view::{EventKind, EventView, Time};
 use kams_host::{
     Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock,
@@ -44,6 +45,7 @@ use configured::{Configured, Reading};
 use early::Early;
 use judge::Judge;
 use judge::decided::{Changed, DecideError, Decided, Verb};
+use judge::usage::Usage;
 use live::Live;
 use outside::Outside;
 use servers::Server;
@@ -69,6 +71,13 @@ pub enum Command {
         by: Viewer,
         /// What became of it.
         done: oneshot::Sender<Result<Vec<Changed>, DecideError>>,
+    },
+    /// A true count of tokens.
+    Usage {
+        /// The report.
+        usage: Usage,
+        /// Its shares, by server instance.
+        done: oneshot::Sender<Vec<(u64, Point)>>,
     },
     /// A new configuration, checked.
     Reload(Box<Config>),
@@ -217,6 +226,9 @@ impl Engine {
                     }
                     Some(Command::Baseline { decided, by, done }) => {
                         drop(done.send(self.decide(decided, &by)));
+                    }
+                    Some(Command::Usage { usage, done }) => {
+                        drop(done.send(self.judge.usage(&usage, &mut self.live)));
                     }
                     Some(Command::Reload(config)) => self.reload(*config),
                     Some(Command::Policy(policy)) => {

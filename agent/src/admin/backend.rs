@@ -141,6 +141,13 @@ pub trait Backend: Send + Sync + 'static {
     /// Called before each scrape: the place to set gauges that are cheaper to read than to keep.
     fn refresh_metrics(&self) {}
 
+    /// A true count of tokens for an agent within `scope`, `POST /v1/usage`.
+    fn usage(&self, _scope: Scope, _body: Value) -> Result<Value, BackendError> {
+        Err(BackendError::Unsupported {
+            name: "usage".to_owned(),
+        })
+    }
+
     /// Generic read, `GET /v1/query/{name}?...`: places for verbs to come. `parameters` are the decoded pairs.
     fn query(
         &self,

@@ -2,6 +2,7 @@
 
 pub mod baselines;
 mod findings;
+mod usage;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -289,6 +290,10 @@ impl Backend for DaemonBackend {
                 name: name.to_owned(),
             }),
         }
+    }
+
+    fn usage(&self, scope: Scope, body: Value) -> Result<Value, BackendError> {
+        self.report_usage(scope, body)
     }
 
     fn feed(&self) -> &Arc<Feed> {

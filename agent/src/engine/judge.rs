@@ -9,6 +9,7 @@ mod calls;
 pub mod decided;
 mod lists;
 mod results;
+pub mod usage;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -32,6 +33,7 @@ use super::sink::Sink;
 use baselines::ServerBaselines;
 use calls::OpenCalls;
 use lists::Listing;
+use usage::Pending;
 
 /// Whose server: what baselines and costs are kept for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -53,6 +55,7 @@ pub struct Judge {
     baselines: HashMap<Owner, ServerBaselines>,
     /// By server instance.
     sessions: HashMap<u64, InSession>,
+    pending: Pending,
     /// Whose baselines are kept although nobody talks to them, oldest first.
     idle: VecDeque<Owner>,
 }
@@ -105,6 +108,7 @@ impl Judge {
             costs: Costs::default(),
             baselines: HashMap::new(),
             sessions: HashMap::new(),
+            pending: Pending::default(),
             idle: VecDeque::new(),
         }
     }

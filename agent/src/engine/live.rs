@@ -59,7 +59,12 @@ impl Sink for Live {
         self.metrics
             .cost_tokens(&point.server, point.tokens, point.estimated);
         if let Some(server) = self.registry.lock().server_mut(server_id) {
-            *server.result_tokens.get_or_insert(0) += point.tokens;
+            let sum = if point.estimated {
+                &mut server.result_tokens
+            } else {
+                &mut server.true_result_tokens
+            };
+            *sum.get_or_insert(0) += point.tokens;
         }
     }
 

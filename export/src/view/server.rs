@@ -149,6 +149,9 @@ pub struct ServerView {
     pub definition_tokens: Option<u64>,
     /// Tokens that its results put into the context so far: an estimate.
     pub result_tokens: Option<u64>,
+    /// Tokens that its results put into the context by the provider's count; covers the turns that were reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub true_result_tokens: Option<u64>,
 }
 
 /// One tool of one server and user.
