@@ -14,12 +14,13 @@
 //! | `GET /v1/events?since=&limit=&follow=1&instance=` + filters | the same | JSON lines of [`Record`](kams_export::view::Record), `hello` first |
 //! | `GET /v1/findings` with the same parameters | the same | the same, from the store, then followed |
 //! | `POST /v1/on`, `POST /v1/off` | root and the group, outside agents' trees | `{schema, enabled}` |
+//! | `POST /v1/usage` | own agents; all for root and the group | `{schema, points: [..]}`, see [`Backend::usage`] |
 //! | `GET /v1/query/{name}` | as the backend decides | JSON |
 //! | `POST /v1/command/{name}` | [`CommandRight`] | JSON |
 //!
 //! Filters of the record routes: `type` (words of [`EventKind`](kams_export::view::EventKind) or `finding`, comma
-//! separated), `server`, `tool`, `agent`, `user` (globs), `min_severity`, `detector`. An unknown parameter is
-//! an error. Errors are `{"code", "message", "remedy"}` with a fitting status.
+//! separated), `server`, `tool`, `agent`, `user` (globs), `min_severity`, `detector`, `from` (RFC 3339). An unknown
+//! parameter is an error. Errors are `{"code", "message", "remedy"}` with a fitting status.
 
 pub mod backend;
 pub mod feed;
@@ -41,6 +42,7 @@ pub use connection::Limits;
 pub use endpoint::MetricsServer;
 pub use error::ApiError;
 pub use feed::{Feed, FeedLimits};
+pub(crate) use glob::matches;
 pub use routes::{AdminGroup, AdminServer};
 pub use select::Selection;
 pub use socket::{BindError, group_id};

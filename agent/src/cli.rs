@@ -4,8 +4,10 @@
 //! a failed check of `doctor`), 2 error. A reader that goes away (`kams events | head`) is success.
 
 mod args;
+mod baseline;
 mod client;
 mod commands;
+mod detect;
 mod error;
 mod follow;
 mod out;

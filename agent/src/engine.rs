@@ -26,6 +26,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kams_detect::cost::Point;
 use kams_export::view::{EventKind, EventView, Time};
 use kams_host::{
     Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock,
@@ -43,6 +44,8 @@ use agents::Endpoint;
 use configured::{Configured, Reading};
 use early::Early;
 use judge::Judge;
+use judge::decided::{Changed, DecideError, Decided, Verb};
+use judge::usage::Usage;
 use live::Live;
 use outside::Outside;
 use servers::Server;
@@ -59,6 +62,22 @@ pub enum Command {
         by: Viewer,
         /// Result in words.
         done: oneshot::Sender<Result<(), String>>,
+    },
+    /// A decision about baselines.
+    Baseline {
+        /// What.
+        decided: Decided,
+        /// Who said so.
+        by: Viewer,
+        /// What became of it.
+        done: oneshot::Sender<Result<Vec<Changed>, DecideError>>,
+    },
+    /// A true count of tokens.
+    Usage {
+        /// The report.
+        usage: Usage,
+        /// Its shares, by server instance.
+        done: oneshot::Sender<Vec<(u64, Point)>>,
     },
     /// A new configuration, checked.
     Reload(Box<Config>),
@@ -205,6 +224,12 @@ impl Engine {
                         let result = self.set_enabled(enabled, &by, &mut events);
                         drop(done.send(result));
                     }
+                    Some(Command::Baseline { decided, by, done }) => {
+                        drop(done.send(self.decide(decided, &by)));
+                    }
+                    Some(Command::Usage { usage, done }) => {
+                        drop(done.send(self.judge.usage(&usage, &mut self.live)));
+                    }
                     Some(Command::Reload(config)) => self.reload(*config),
                     Some(Command::Policy(policy)) => {
                         self.judge.set_policy(policy);
@@ -323,6 +348,35 @@ impl Engine {
         }
         self.tell(EventKind::Daemon, &format!("{word}, by uid {}", by.uid));
         Ok(())
+    }
+
+    fn decide(&mut self, decided: Decided, by: &Viewer) -> Result<Vec<Changed>, DecideError> {
+        let word = match &decided.verb {
+            Verb::Accept(_) => "accepted",
+            Verb::Pin(_) => "pinned",
+            Verb::Unpin(_) => "unpinned",
+            Verb::Import(_) => "imported",
+        };
+        let changed = self.judge.decide(decided, by.uid, Time::now(), &mut self.live)?;
+        let names: Vec<&str> = changed
+            .iter()
+            .filter(|c| c.changed)
+            .map(|c| c.item.as_str())
+            .collect();
+        if let (Some(first), Some(one)) = (names.first(), changed.first()) {
+            let what = if names.len() == 1 {
+                (*first).to_owned()
+            } else {
+                format!("{} items", names.len())
+            };
+            let text = format!(
+                "baseline {word}: {what} of {}, user {}, by uid {}",
+                one.server, one.uid, by.uid
+            );
+            tracing::warn!(pid = by.pid, "{text}");
+            self.tell(EventKind::Daemon, &text);
+        }
+        Ok(changed)
     }
 
     fn reload(&mut self, config: Config) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kams_export::view::{AgentView, DoctorView, FindingRecord, ServerView, StatusView, ToolView};
 use serde_json::Value;
 
-use super::{Feed, Viewer};
+use super::{Feed, Selection, Viewer};
 
 /// Whose data an answer may hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -47,6 +47,8 @@ pub struct FindingQuery {
     pub since: u64,
     /// At most so many, the newest ones; 0 to 10,000.
     pub limit: usize,
+    /// Only these. The limit counts what is left.
+    pub selection: Selection,
 }
 
 /// Why the engine could not do it. The admin API turns it into a status, a code and a text with a remedy.
@@ -119,7 +121,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Tools of live and remembered servers.
     fn tools(&self, scope: Scope, query: &ToolQuery) -> Result<Vec<ToolView>, BackendError>;
 
-    /// Findings, oldest first. Those published by an earlier start of the daemon carry the number 0.
+    /// Findings, oldest first. Those published by an earlier start of the daemon, or so long ago that the feed has
+    /// forgotten their number, carry the number 0; they are left out where `since` is above 0.
     fn findings(&self, scope: Scope, query: &FindingQuery) -> Result<Vec<FindingRecord>, BackendError>;
 
     /// What the kernel offers and what is used.
@@ -137,6 +140,13 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Called before each scrape: the place to set gauges that are cheaper to read than to keep.
     fn refresh_metrics(&self) {}
+
+    /// A true count of tokens for an agent within `scope`, `POST /v1/usage`.
+    fn usage(&self, _scope: Scope, _body: Value) -> Result<Value, BackendError> {
+        Err(BackendError::Unsupported {
+            name: "usage".to_owned(),
+        })
+    }
 
     /// Generic read, `GET /v1/query/{name}?...`: places for verbs to come. `parameters` are the decoded pairs.
     fn query(

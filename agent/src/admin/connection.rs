@@ -45,7 +45,7 @@ impl Default for Limits {
             head: Duration::from_secs(10),
             answer: Duration::from_secs(15),
             stall: Duration::from_mins(30),
-            body: 1 << 20,
+            body: 16 << 20,
             alive: Duration::from_secs(10),
         }
     }

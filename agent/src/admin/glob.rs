@@ -1,7 +1,7 @@
 //! Globs for filters: `*` is any run of characters, `?` one character, everything else itself.
 
 /// Whether the whole of `text` matches. Time is at most the product of the lengths.
-pub(super) fn matches(glob: &str, text: &str) -> bool {
+pub(crate) fn matches(glob: &str, text: &str) -> bool {
     let glob: Vec<char> = glob.chars().collect();
     let text: Vec<char> = text.chars().collect();
     let (mut g, mut t) = (0, 0);

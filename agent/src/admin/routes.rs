@@ -36,6 +36,9 @@ const NO_GROUP: u32 = u32::MAX;
 /// Questions that may be with the engine at once.
 const QUESTIONS: usize = 16;
 
+/// Largest report of usage, in bytes.
+const MAX_REPORT: usize = 16 * 1024;
+
 /// Most records of one answer.
 const MAX_RECORDS: u64 = 10_000;
 
@@ -195,6 +198,7 @@ fn router() -> Router<Arc<Shared>> {
         .route("/v1/findings", get(findings))
         .route("/v1/on", post(on))
         .route("/v1/off", post(off))
+        .route("/v1/usage", post(usage))
         .route("/v1/query/{name}", get(query))
         .route("/v1/command/{name}", post(command))
         .fallback(no_route)
@@ -381,6 +385,7 @@ async fn findings(State(shared): Daemon, Extension(peer): Asker, uri: Uri) -> Sh
     let query = FindingQuery {
         since: wanted.since,
         limit: wanted.limit,
+        selection: wanted.selection.clone(),
     };
     let mut past = ask(&shared, move |b| Ok(b.findings(scope, &query)?)).await?;
     past.retain(|f| scope.admits(f.uid) && wanted.selection.admits_finding(f));
@@ -471,18 +476,30 @@ async fn command(
     // First the right, then the body: who may not write need not be read.
     let (asker, asked) = (Arc::clone(&peer), name.clone());
     ask(&shared, move |b| may_write(&asker, b.command_right(&asked), b)).await?;
-    let body: Value = match read_body(&shared, body).await?.as_ref() {
-        [] => Value::Null,
-        bytes => serde_json::from_slice(bytes).map_err(|error| {
-            ApiError::invalid(format!("the body is no JSON: {error}"), "send one JSON value")
-        })?,
-    };
+    let body = read_json(&shared, body, shared.limits.body).await?;
     let value = ask(&shared, move |b| Ok(b.command(&name, &peer.viewer, body)?)).await?;
     Ok(answer(StatusCode::OK, &value))
 }
 
-async fn read_body(shared: &Shared, body: Body) -> Result<Bytes, ApiError> {
-    let limit = shared.limits.body;
+/// Own agents only, and from inside their trees too: it is they who know.
+async fn usage(State(shared): Daemon, Extension(peer): Asker, body: Body) -> Shown {
+    let scope = scope(&peer)?;
+    let limit = shared.limits.body.min(MAX_REPORT);
+    let body = read_json(&shared, body, limit).await?;
+    let value = ask(&shared, move |b| Ok(b.usage(scope, body)?)).await?;
+    Ok(answer(StatusCode::OK, &value))
+}
+
+async fn read_json(shared: &Shared, body: Body, limit: usize) -> Result<Value, ApiError> {
+    match read_body(shared, body, limit).await?.as_ref() {
+        [] => Ok(Value::Null),
+        bytes => serde_json::from_slice(bytes).map_err(|error| {
+            ApiError::invalid(format!("the body is no JSON: {error}"), "send one JSON value")
+        }),
+    }
+}
+
+async fn read_body(shared: &Shared, body: Body, limit: usize) -> Result<Bytes, ApiError> {
     let whole = Limited::new(body, limit).collect();
     match tokio::time::timeout(shared.limits.answer, whole).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),

@@ -1,7 +1,7 @@
 //! Which records a reader wants. The CLI builds it, the API reads it.
 
 use kams_detect::Severity;
-use kams_export::view::{EventKind, EventView, FindingRecord, Record};
+use kams_export::view::{EventKind, EventView, FindingRecord, Record, Time};
 
 use super::ApiError;
 use super::glob::matches;
@@ -29,11 +29,13 @@ pub struct Selection {
     pub min_severity: Option<Severity>,
     /// Glob over the detector of findings.
     pub detector: Option<String>,
+    /// What happened before this is left out.
+    pub from: Option<Time>,
 }
 
 impl Selection {
     /// Names of the query parameters that carry a selection.
-    pub(super) const NAMES: [&'static str; 7] = [
+    pub(super) const NAMES: [&'static str; 8] = [
         "type",
         "server",
         "tool",
@@ -41,6 +43,7 @@ impl Selection {
         "user",
         "min_severity",
         "detector",
+        "from",
     ];
 
     /// Whether the record is chosen.
@@ -55,6 +58,7 @@ impl Selection {
     fn admits_event(&self, event: &EventView) -> bool {
         let any_kind = self.kinds.is_empty() && !self.findings;
         (any_kind || self.kinds.contains(&event.event))
+            && self.from.is_none_or(|from| event.time >= from)
             && self.admits_server(event.server.as_deref(), event.server_id)
             && admits(self.tool.as_ref(), event.tool.as_deref())
             && admits(self.agent.as_ref(), event.agent.as_deref())
@@ -65,6 +69,7 @@ impl Selection {
     pub fn admits_finding(&self, finding: &FindingRecord) -> bool {
         let severity = Severity::from_name(&finding.severity);
         (self.kinds.is_empty() || self.findings)
+            && self.from.is_none_or(|from| finding.time >= from)
             && self.admits_server(Some(&finding.server), finding.server_id)
             && admits(self.tool.as_ref(), finding.tool.as_deref())
             && admits(self.agent.as_ref(), Some(&finding.agent))
@@ -101,6 +106,7 @@ impl Selection {
             ("user", self.user.clone()),
             ("min_severity", severity),
             ("detector", self.detector.clone()),
+            ("from", self.from.map(|from| from.to_string())),
         ];
         values
             .into_iter()
@@ -137,6 +143,11 @@ impl Selection {
         selection.agent = glob("agent")?;
         selection.user = glob("user")?;
         selection.detector = glob("detector")?;
+        if let Some(text) = parameters.text("from") {
+            let error =
+                |_| ApiError::invalid("`from` is no time", "use RFC 3339, such as 2026-11-30T04:00:00Z");
+            selection.from = Some(Time::parse(text).map_err(error)?);
+        }
         if let Some(name) = parameters.text("min_severity") {
             let severity = Severity::from_name(name);
             let error = || ApiError::invalid("unknown severity", "use low, medium, high or critical");

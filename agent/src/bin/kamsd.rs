@@ -167,6 +167,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         Arc::clone(&shared),
         commands.clone(),
         Arc::clone(&current),
+        store,
     ));
     let (stop, stopped) = watch::channel(false);
     let engine = start_engine(config, live, shared, judge, queue).await?;

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use kams_detect::Severity;
-use kams_export::view::EventKind;
+use kams_export::view::{EventKind, Time};
 
+use super::baseline::Baseline;
+use super::detect::Detect;
 use crate::admin::Selection;
 
 /// See and judge the MCP traffic of the AI agents on this host.
@@ -97,14 +99,22 @@ pub enum Command {
         /// Only of these detectors (a glob).
         #[arg(long, value_name = "GLOB")]
         detector: Option<String>,
+        /// Only since then: a span back from now (`90s`, `30m`, `12h`, `7d`) or a time in RFC 3339.
+        #[arg(long, value_parser = parse_since, value_name = "WHEN")]
+        since: Option<Time>,
         /// Exit with 1 if there is one at or above this severity.
         #[arg(long, value_parser = parse_severity, value_name = "SEVERITY")]
         fail_on: Option<Severity>,
         #[command(flatten)]
         filter: Filter,
     },
+    /// What servers' definitions were, and what is decided about changes.
+    #[command(subcommand)]
+    Baseline(Baseline),
     /// What the kernel offers, what is used, what is missing and what to do.
     Doctor,
+    /// Try a text, a name, arguments or a file of cases against the detectors; needs no daemon.
+    Detect(Detect),
     /// Run recorded sessions through the engine; needs no daemon.
     Replay {
         /// Recorded sessions; `-` reads standard input.
@@ -200,6 +210,29 @@ fn parse_kind(word: &str) -> Result<KindOrFinding, String> {
         .ok_or_else(|| format!("known types: {}, finding", known()))
 }
 
-fn parse_severity(word: &str) -> Result<Severity, String> {
+pub(super) fn parse_severity(word: &str) -> Result<Severity, String> {
     Severity::from_name(word).ok_or_else(|| "use low, medium, high or critical".to_owned())
+}
+
+fn parse_since(text: &str) -> Result<Time, String> {
+    let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400)];
+    let span = text
+        .char_indices()
+        .last()
+        .and_then(|(at, last)| Some((text.get(..at)?, units.iter().find(|(unit, _)| *unit == last)?.1)))
+        .and_then(|(count, unit)| {
+            count
+                .parse::<i64>()
+                .ok()?
+                .checked_mul(unit)?
+                .checked_mul(1_000_000_000)
+        });
+    match span {
+        Some(span) if span >= 0 => Ok(Time::from_unix_nanos(
+            Time::now().unix_nanos().saturating_sub(span),
+        )),
+        _ => Time::parse(text).map_err(|error| {
+            format!("{error}; use a span such as 30m, 12h or 7d, or a time such as 2026-11-30T04:00:00Z")
+        }),
+    }
 }

@@ -9,6 +9,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
@@ -40,17 +41,28 @@ impl Client {
 
     /// Asks, and reads the answer as JSON.
     pub(super) async fn get<T: DeserializeOwned>(&self, route: &str) -> Result<T, CliError> {
-        self.whole(Method::GET, route).await
+        self.whole(Method::GET, route, Bytes::new()).await
     }
 
     /// Orders, and reads the answer as JSON.
     pub(super) async fn post<T: DeserializeOwned>(&self, route: &str) -> Result<T, CliError> {
-        self.whole(Method::POST, route).await
+        self.whole(Method::POST, route, Bytes::new()).await
     }
 
-    async fn whole<T: DeserializeOwned>(&self, method: Method, route: &str) -> Result<T, CliError> {
+    /// Orders with a JSON body, and reads the answer as JSON.
+    pub(super) async fn order<T: DeserializeOwned>(&self, route: &str, body: &Value) -> Result<T, CliError> {
+        self.whole(Method::POST, route, Bytes::from(body.to_string()))
+            .await
+    }
+
+    async fn whole<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        route: &str,
+        body: Bytes,
+    ) -> Result<T, CliError> {
         let whole = async {
-            let (response, _connection) = self.send(method, route).await?;
+            let (response, _connection) = self.send(method, route, body).await?;
             collect(response).await
         };
         let bytes = in_time(ANSWER, whole).await?;
@@ -61,7 +73,7 @@ impl Client {
 
     /// Opens a stream of JSON lines.
     pub(super) async fn lines(&self, route: &str) -> Result<Lines, CliError> {
-        let (response, connection) = in_time(ANSWER, self.send(Method::GET, route)).await?;
+        let (response, connection) = in_time(ANSWER, self.send(Method::GET, route, Bytes::new())).await?;
         Ok(Lines {
             body: response.into_body(),
             buffer: Vec::new(),
@@ -70,7 +82,12 @@ impl Client {
         })
     }
 
-    async fn send(&self, method: Method, route: &str) -> Result<(Response<Incoming>, Connection), CliError> {
+    async fn send(
+        &self,
+        method: Method,
+        route: &str,
+        body: Bytes,
+    ) -> Result<(Response<Incoming>, Connection), CliError> {
         let stream = UnixStream::connect(&self.socket)
             .await
             .map_err(|source| self.no_connection(source))?;
@@ -87,7 +104,7 @@ impl Client {
             .method(method)
             .uri(route)
             .header("host", "kams");
-        let request = request.body(Full::new(Bytes::new())).map_err(CliError::lost)?;
+        let request = request.body(Full::new(body)).map_err(CliError::lost)?;
         let response = sender.send_request(request).await.map_err(CliError::lost)?;
         if response.status() == StatusCode::OK {
             return Ok((response, connection));

@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use super::args::{Args, Command, Filter, KindOrFinding, Stream};
 use super::client::Client;
+use super::detect;
 use super::follow::{self, Request};
 use super::show::{self, LiveView};
-use super::{CliError, Ended, Offline, Out, pages, say};
+use super::{CliError, Ended, Offline, Out, baseline, pages, say};
 use crate::admin::Selection;
 
 /// What the table form of `events` shows unless types are asked for: one line per server and per finished call.
@@ -30,6 +31,7 @@ pub(super) fn run(args: &Args, offline: Offline, out: &mut Out) -> Result<Ended,
     match &args.command {
         Command::Completions { shell } => pages::completions(*shell, out)?,
         Command::Man { folder } => pages::man(folder.as_deref(), out)?,
+        Command::Detect(detect) => return detect::run(detect, out),
         Command::Replay { files, fail_on } => return replay(files, *fail_on, offline, out),
         online => {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -88,19 +90,22 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
             stream,
             min_severity,
             detector,
+            since,
             fail_on,
             filter,
         } => {
             let selection = Selection {
                 min_severity: *min_severity,
                 detector: detector.clone(),
+                from: *since,
                 ..filter.selection()
             };
             return records(client, "/v1/findings", stream, selection, *fail_on, out).await;
         }
+        Command::Baseline(verb) => return baseline::run(client, verb, out).await,
         Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
         Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,
-        Command::Completions { .. } | Command::Man { .. } | Command::Replay { .. } => {}
+        Command::Completions { .. } | Command::Man { .. } | Command::Replay { .. } | Command::Detect(_) => {}
     }
     Ok(Ended::Clean)
 }
@@ -175,7 +180,7 @@ async fn list<T: DeserializeOwned>(
     Ok(show(&items, out)?)
 }
 
-fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, CliError> {
+pub(super) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, CliError> {
     T::deserialize(value).map_err(|error| CliError::Answer {
         why: error.to_string(),
     })

@@ -56,6 +56,26 @@ pub enum CliError {
     /// The output cannot be written.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
+    /// A file cannot be read, or does not say what it must.
+    #[error("{file}: {why}")]
+    Input {
+        /// The file.
+        file: String,
+        /// Why.
+        why: String,
+    },
+    /// Rows that could not be judged; the others were.
+    #[error("{file}: {bad} rows could not be judged; the first is line {number}: {why}")]
+    Rows {
+        /// The file.
+        file: String,
+        /// How many.
+        bad: u64,
+        /// Line of the first one, from 1.
+        number: u64,
+        /// Why.
+        why: String,
+    },
     /// A recorded session cannot be replayed.
     #[error("{file}: {why}")]
     Replay {

@@ -123,6 +123,7 @@ impl Engine {
             return;
         };
         self.live.registry.lock().end_agent(id);
+        self.judge.agent_gone(endpoint.uid, pid);
         let user = self.outside.user(endpoint.uid);
         self.live.event(EventView {
             agent: Some(name.name),

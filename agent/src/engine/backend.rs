@@ -1,12 +1,18 @@
 //! What the admin API asks, answered from the shared tables.
 
+pub mod baselines;
+mod findings;
+mod usage;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use kams_export::view::{
-    AgentView, CoverageView, DoctorView, FindingRecord, LossView, Mode, PayloadView, ProbeView, Record,
-    SCHEMA, ServerState, ServerView, StatusView, Time, ToolView,
+    AgentView, CoverageView, DoctorView, FindingRecord, LossView, Mode, PayloadView, ProbeView, SCHEMA,
+    ServerState, ServerView, StatusView, Time, ToolView,
 };
+use kams_store::Store;
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::live::Live;
@@ -20,6 +26,7 @@ pub struct DaemonBackend {
     shared: Arc<Shared>,
     commands: mpsc::Sender<Command>,
     config: Arc<arc_swap::ArcSwap<Config>>,
+    store: Arc<Store>,
     started: (Time, Instant),
     kernel: String,
 }
@@ -31,6 +38,7 @@ impl DaemonBackend {
         shared: Arc<Shared>,
         commands: mpsc::Sender<Command>,
         config: Arc<arc_swap::ArcSwap<Config>>,
+        store: Arc<Store>,
     ) -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
             .unwrap_or_default()
@@ -41,6 +49,7 @@ impl DaemonBackend {
             shared,
             commands,
             config,
+            store,
             started: (Time::now(), Instant::now()),
             kernel,
         }
@@ -98,6 +107,13 @@ impl DaemonBackend {
                 "another process of the same user can write into a server's input unseen",
             ),
         ]
+    }
+}
+
+fn stopped() -> BackendError {
+    BackendError::Unavailable {
+        message: "the engine does not answer".to_owned(),
+        remedy: "see the daemon's log; restart kamsd".to_owned(),
     }
 }
 
@@ -223,13 +239,7 @@ impl Backend for DaemonBackend {
     }
 
     fn findings(&self, scope: Scope, query: &FindingQuery) -> Result<Vec<FindingRecord>, BackendError> {
-        let only = |record: &Record| matches!(record, Record::Finding(_));
-        let found = self.live.feed.since(scope, query.since, query.limit, &only);
-        let finding = |record: &Arc<Record>| match &**record {
-            Record::Finding(finding) => Some(finding.clone()),
-            _ => None,
-        };
-        Ok(found.iter().filter_map(finding).collect())
+        self.past_findings(scope, query)
     }
 
     fn doctor(&self) -> Result<DoctorView, BackendError> {
@@ -240,10 +250,6 @@ impl Backend for DaemonBackend {
     }
 
     fn set_enabled(&self, enabled: bool, by: &Viewer) -> Result<(), BackendError> {
-        let stopped = || BackendError::Unavailable {
-            message: "the engine does not answer".to_owned(),
-            remedy: "see the daemon's log; restart kamsd".to_owned(),
-        };
         let (done, answer) = oneshot::channel();
         let command = Command::SetEnabled {
             enabled,
@@ -260,6 +266,34 @@ impl Backend for DaemonBackend {
                 message,
                 remedy: "run `kams doctor`".to_owned(),
             })
+    }
+
+    fn query(
+        &self,
+        name: &str,
+        scope: Scope,
+        _viewer: &Viewer,
+        parameters: &[(String, String)],
+    ) -> Result<Value, BackendError> {
+        match name {
+            "baselines" => self.baselines(scope, parameters),
+            _ => Err(BackendError::Unsupported {
+                name: name.to_owned(),
+            }),
+        }
+    }
+
+    fn command(&self, name: &str, viewer: &Viewer, body: Value) -> Result<Value, BackendError> {
+        match name {
+            "baseline" => self.decide(viewer, body),
+            _ => Err(BackendError::Unsupported {
+                name: name.to_owned(),
+            }),
+        }
+    }
+
+    fn usage(&self, scope: Scope, body: Value) -> Result<Value, BackendError> {
+        self.report_usage(scope, body)
     }
 
     fn feed(&self) -> &Arc<Feed> {

@@ -6,10 +6,12 @@
 
 mod baselines;
 mod calls;
+pub mod decided;
 mod lists;
 mod results;
+pub mod usage;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -31,6 +33,7 @@ use super::sink::Sink;
 use baselines::ServerBaselines;
 use calls::OpenCalls;
 use lists::Listing;
+use usage::Pending;
 
 /// Whose server: what baselines and costs are kept for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -52,6 +55,9 @@ pub struct Judge {
     baselines: HashMap<Owner, ServerBaselines>,
     /// By server instance.
     sessions: HashMap<u64, InSession>,
+    pending: Pending,
+    /// Whose baselines are kept although nobody talks to them, oldest first.
+    idle: VecDeque<Owner>,
 }
 
 /// What is remembered of one server instance.
@@ -102,6 +108,8 @@ impl Judge {
             costs: Costs::default(),
             baselines: HashMap::new(),
             sessions: HashMap::new(),
+            pending: Pending::default(),
+            idle: VecDeque::new(),
         }
     }
 
@@ -135,7 +143,7 @@ impl Judge {
             return;
         };
         if !self.sessions.values().any(|other| other.owner == session.owner) {
-            self.baselines.remove(&session.owner);
+            self.rest(session.owner);
         }
     }
 
@@ -301,3 +309,6 @@ pub(super) fn request_id(event: &Event<'_>) -> Option<String> {
 fn scope(session: &InSession) -> behaviour::Scope {
     behaviour::Scope::new(&session.run, &session.owner.server)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use kams_detect::cost::Point;
+use kams_detect::finding::cut;
 use kams_detect::{Evidence, Finding};
 use kams_export::metrics::{Metrics, Operation};
-use kams_export::view::{EventView, FindingRecord, Record};
+use kams_export::view::{EventView, FindingRecord, Record, Time};
 
 use super::counter::Counter;
 use super::registry::Registry;
-use super::sink::Sink;
+use super::sink::{Sink, ToolState};
 use crate::admin::Feed;
+
+/// Characters of a title or description that are shown.
+const SHOWN: usize = 300;
 
 /// Publishes what the engine tells.
 #[derive(Clone)]
@@ -55,12 +59,28 @@ impl Sink for Live {
         self.metrics
             .cost_tokens(&point.server, point.tokens, point.estimated);
         if let Some(server) = self.registry.lock().server_mut(server_id) {
-            *server.result_tokens.get_or_insert(0) += point.tokens;
+            let sum = if point.estimated {
+                &mut server.result_tokens
+            } else {
+                &mut server.true_result_tokens
+            };
+            *sum.get_or_insert(0) += point.tokens;
         }
     }
 
     fn definitions(&mut self, server_id: u64, server: &str, first: bool, raw: Vec<String>) {
         self.counter.count(server_id, server, first, raw);
+    }
+
+    fn tool(&mut self, server_id: u64, tool: &ToolState<'_>) {
+        let text = |text: &str| (!text.is_empty()).then(|| cut(text, SHOWN).to_owned());
+        let mut tables = self.registry.lock();
+        if let Some(view) = tables.tool_mut(server_id, tool.name, Time::now()) {
+            view.title = text(tool.title);
+            view.description = text(tool.description);
+            view.baseline = tool.baseline.map(str::to_owned);
+            view.baseline_changed = tool.changed;
+        }
     }
 
     fn answered(&mut self, operation: &Operation<'_>) {

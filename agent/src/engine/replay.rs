@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use super::conversation::{Conversation, Limits, Party};
 use super::judge::Judge;
-use super::sink::Sink;
+use super::sink::{Sink, ToolState};
 use super::stream::{Begins, Piece};
 
 /// Longest line of a recording, in bytes.
@@ -199,6 +199,8 @@ impl Sink for Output<'_> {
     fn cost(&mut self, _: u64, _: &Point) {}
 
     fn definitions(&mut self, _: u64, _: &str, _: bool, _: Vec<String>) {}
+
+    fn tool(&mut self, _: u64, _: &ToolState<'_>) {}
 
     fn answered(&mut self, _: &Operation<'_>) {}
 

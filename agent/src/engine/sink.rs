@@ -5,6 +5,21 @@ use kams_detect::cost::Point;
 use kams_export::metrics::Operation;
 use kams_export::view::{EventView, FindingRecord};
 
+/// What is known of a tool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ToolState<'a> {
+    /// Name as the server gives it.
+    pub name: &'a str,
+    /// Title as last listed; empty where there is none.
+    pub title: &'a str,
+    /// Description as last listed; empty where there is none.
+    pub description: &'a str,
+    /// `provisional` or `pinned`; none where policy refused it and nobody has accepted it.
+    pub baseline: Option<&'static str>,
+    /// What was listed last is not the baseline.
+    pub changed: bool,
+}
+
 /// Takes results in the order in which they arise.
 pub trait Sink {
     /// Something happened.
@@ -16,6 +31,8 @@ pub trait Sink {
     /// Tool definitions as a server listed them; `first` begins a new list. Counting them is the sink's affair:
     /// it takes too long for the path of a verdict.
     fn definitions(&mut self, server_id: u64, server: &str, first: bool, raw: Vec<String>);
+    /// A tool as it was last listed, and how firm its baseline is.
+    fn tool(&mut self, server_id: u64, tool: &ToolState<'_>);
     /// A request of the agent was answered.
     fn answered(&mut self, operation: &Operation<'_>);
     /// A message was framed; `outcome` is a label value of `kams_frames_total`.

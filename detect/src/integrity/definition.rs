@@ -157,6 +157,16 @@ impl Definition {
             .unwrap_or_default()
     }
 
+    /// The title, where there is one (a tool may carry it in its annotations).
+    pub fn title(&self) -> &str {
+        let annotated = || self.about.get("annotations")?.get("title");
+        self.about
+            .get("title")
+            .or_else(annotated)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
     /// The definition as stored: what the digests are taken over. [`Definition::from_stored`] reads it back.
     pub fn stored(&self) -> Value {
         json!({"name": self.name, "about": self.about, "schema": self.schema})

@@ -149,6 +149,9 @@ pub struct ServerView {
     pub definition_tokens: Option<u64>,
     /// Tokens that its results put into the context so far: an estimate.
     pub result_tokens: Option<u64>,
+    /// Tokens that its results put into the context by the provider's count; covers the turns that were reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub true_result_tokens: Option<u64>,
 }
 
 /// One tool of one server and user.
@@ -179,6 +182,9 @@ pub struct ToolView {
     pub definition_tokens: Option<u64>,
     /// `provisional` or `pinned`; none where no baseline is kept.
     pub baseline: Option<String>,
+    /// What was listed last differs from the baseline.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub baseline_changed: bool,
     /// What restricts it now, in words.
     pub restriction: Option<String>,
     /// When it was first listed or called.

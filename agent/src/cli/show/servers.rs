@@ -19,7 +19,9 @@ pub(in crate::cli) fn servers(servers: &[ServerView], cost: bool, out: &mut Out)
         vec![
             Column::right("TOOLS"),
             Column::right("DEFINITIONS"),
-            Column::right("RESULTS"),
+            Column::right("RESULTS (EST.)"),
+            Column::right("REPORTED"),
+            Column::right("SHARE"),
             Column::right("CALLS"),
             Column::right("RECEIVED"),
         ]
@@ -33,14 +35,34 @@ pub(in crate::cli) fn servers(servers: &[ServerView], cost: bool, out: &mut Out)
             Column::left("CALLS ITSELF", 40),
         ]
     });
-    let rows: Vec<_> = servers.iter().map(|server| row(server, cost)).collect();
+    let rows: Vec<_> = servers
+        .iter()
+        .map(|server| row(server, cost.then(|| share(server, servers))))
+        .collect();
     for line in Table::new(columns).all(&rows, out) {
         out.line(&line)?;
     }
     Ok(())
 }
 
-fn row(s: &ServerView, cost: bool) -> Vec<Cell> {
+/// What a server put into its agent's context: the provider's count of results where there is one.
+fn tokens(s: &ServerView) -> u64 {
+    let results = s.true_result_tokens.or(s.result_tokens).unwrap_or(0);
+    s.definition_tokens.unwrap_or(0).saturating_add(results)
+}
+
+/// Its share of what all servers of the same agent cost, in percent.
+fn share(server: &ServerView, all: &[ServerView]) -> String {
+    let same = |s: &&ServerView| s.uid == server.uid && s.agent_pid == server.agent_pid;
+    let sum: u64 = all.iter().filter(same).map(tokens).fold(0, u64::saturating_add);
+    match tokens(server).saturating_mul(100).checked_div(sum) {
+        Some(percent) => format!("{percent} %"),
+        None => "-".to_owned(),
+    }
+}
+
+/// `share`: show costs, this one among them.
+fn row(s: &ServerView, share: Option<String>) -> Vec<Cell> {
     let server = match &s.version {
         Some(version) => format!("{}@{version}", s.identity),
         None => s.identity.clone(),
@@ -52,11 +74,13 @@ fn row(s: &ServerView, cost: bool) -> Vec<Cell> {
         Cell::new(server),
         Cell::new(s.state.name()).ink(state_ink(s.state)),
     ];
-    if cost {
+    if let Some(share) = share {
         cells.extend([
             number(s.tools),
             number(s.definition_tokens),
             number(s.result_tokens),
+            number(s.true_result_tokens),
+            Cell::new(share),
             Cell::new(s.calls.to_string()),
             Cell::new(bytes(s.bytes_to_agent)),
         ]);
@@ -100,13 +124,17 @@ pub(in crate::cli) fn tools(tools: &[ToolView], out: &mut Out) -> io::Result<()>
         Column::right("ERRORS"),
         Column::right("MEDIAN"),
         Column::right("TOKENS"),
-        Column::left("BASELINE", 12),
+        Column::left("BASELINE", 20),
         Column::left("DESCRIPTION", 60),
     ];
     let row = |t: &ToolView| {
         let baseline = match (&t.restriction, &t.baseline) {
             (Some(restriction), _) => Cell::new(restriction).ink(Ink::Bad),
+            (None, Some(baseline)) if t.baseline_changed => {
+                Cell::new(format!("{baseline}, changed")).ink(Ink::Bad)
+            }
             (None, Some(baseline)) => Cell::new(baseline),
+            (None, None) if t.baseline_changed => Cell::new("refused").ink(Ink::Bad),
             (None, None) => Cell::new("-").ink(Ink::Faint),
         };
         vec![

@@ -12,23 +12,50 @@ use kams_store::{Baseline, BaselineState, ListMembers, WriteOp};
 
 use super::lists::item_key;
 use super::{Case, Judge, Owner};
-use crate::engine::sink::Sink;
+use crate::engine::sink::{Sink, ToolState};
 
 /// Items of one server that are kept.
 const MOST: usize = 20_000;
+/// Reported digests that are remembered per item.
+const TOLD: usize = 8;
+/// Servers without a conversation whose baselines stay in memory. What was just learned is on its way to the disk
+/// and must not be read back from there too early.
+const IDLE: usize = 64;
 
 /// Baselines of one user's server.
 #[derive(Debug, Default)]
 pub(super) struct ServerBaselines {
-    items: HashMap<String, Kept>,
+    pub(super) items: HashMap<String, Kept>,
     /// By capability key and list: members of the last full list.
     full: HashMap<String, HashSet<String>>,
 }
 
+/// One item and what is remembered of it.
 #[derive(Debug)]
-struct Kept {
-    row: Baseline,
-    definition: Definition,
+pub(super) struct Kept {
+    pub(super) row: Baseline,
+    /// The baseline; none where policy refused the first sighting and nobody has accepted it.
+    pub(super) definition: Option<Definition>,
+    /// Digests that were reported against this baseline, newest last: a server that goes back and forth between
+    /// two texts is reported once for each.
+    told: Vec<String>,
+}
+
+impl Kept {
+    pub(super) const fn new(row: Baseline, definition: Option<Definition>) -> Self {
+        Self {
+            row,
+            definition,
+            told: Vec::new(),
+        }
+    }
+
+    fn tell(&mut self, digest: String) {
+        if self.told.len() >= TOLD {
+            self.told.remove(0);
+        }
+        self.told.push(digest);
+    }
 }
 
 impl Judge {
@@ -56,62 +83,121 @@ impl Judge {
         self.baselines.insert(owner.clone(), known);
     }
 
-    /// Forgets and re-reads a server's baselines: somebody pinned or accepted.
-    pub fn reload(&mut self, owner: &Owner) {
-        if self.baselines.remove(owner).is_some() {
-            self.load(owner);
+    /// Nobody talks to a server any more: its baselines stay for a while, and go when others came after it.
+    pub(super) fn rest(&mut self, owner: Owner) {
+        self.idle.retain(|other| *other != owner);
+        self.idle.push_back(owner);
+        while self.idle.len() > IDLE {
+            let Some(oldest) = self.idle.pop_front() else {
+                break;
+            };
+            if !self.sessions.values().any(|session| session.owner == oldest) {
+                self.baselines.remove(&oldest);
+            }
         }
     }
 
-    /// One definition as it was just listed. `capabilities` is the key of its list; none outside lists.
+    /// One definition as it was just listed. `capabilities` is the key of its list; none outside lists. Whether it
+    /// was the first sighting.
     pub(super) fn definition(
         &mut self,
         case: &Case<'_>,
         now: &Definition,
         capabilities: Option<&str>,
         sink: &mut dyn Sink,
-    ) {
+    ) -> bool {
         let owner = Owner {
             uid: case.party.uid,
             server: case.party.server.clone(),
         };
         let key = item_key(now);
-        let Some(known) = self.baselines.get(&owner) else {
-            return;
+        let first = self.judge_definition(case, &owner, &key, now, capabilities, sink);
+        self.show(case.party.server_id, &owner, &key, sink);
+        first
+    }
+
+    fn judge_definition(
+        &mut self,
+        case: &Case<'_>,
+        owner: &Owner,
+        key: &str,
+        now: &Definition,
+        capabilities: Option<&str>,
+        sink: &mut dyn Sink,
+    ) -> bool {
+        let Some(known) = self.baselines.get_mut(owner) else {
+            return false;
         };
         let thresholds = self.thresholds;
-        let Some(kept) = known.items.get(&key) else {
-            let list = capabilities.and_then(|c| known.full.get(&list_key(c, now.subject)));
-            let added = list.is_some_and(|list| !list.contains(&key));
-            let all_pinned =
-                !known.items.is_empty() && known.items.values().all(|k| k.row.state == BaselineState::Pinned);
+        let digest = digest(now);
+        if let Some(kept) = known.items.get_mut(key) {
+            if kept.row.digest == digest {
+                // Back to the baseline: what was seen last is no longer another text.
+                if kept.row.seen.take().is_some() {
+                    let row = kept.row.clone();
+                    self.write(row);
+                }
+                return false;
+            }
+            if kept.row.seen.as_ref().is_some_and(|(seen, _)| *seen == digest) {
+                return false;
+            }
+            let told = kept.told.contains(&digest);
+            let before = kept.definition.clone();
+            let pinned = kept.row.state == BaselineState::Pinned;
             let mut blocked = false;
-            if added && now.subject == Subject::Tool {
-                for finding in integrity::diff(None, Some(now), all_pinned, thresholds) {
+            if let Some(before) = before.filter(|_| !told) {
+                for finding in integrity::diff(Some(&before), Some(now), pinned, thresholds) {
                     blocked |= blocks(&self.report(case, &finding, sink));
                 }
-            } else if let Some(finding) = integrity::first_sighting(now, thresholds) {
+            } else if !told && let Some(finding) = integrity::first_sighting(now, thresholds) {
                 blocked = blocks(&self.report(case, &finding, sink));
             }
-            // What policy refuses is remembered as seen, so that a person can accept it; never as the baseline.
-            self.learn(&owner, key, now, case, !blocked);
+            // What was told and did not become the baseline then does not become it now.
+            self.learn(owner, key, now, case, !pinned && !blocked && !told);
+            return false;
+        }
+        let list = capabilities.and_then(|c| known.full.get(&list_key(c, now.subject)));
+        let added = list.is_some_and(|list| !list.contains(key));
+        let all_pinned =
+            !known.items.is_empty() && known.items.values().all(|k| k.row.state == BaselineState::Pinned);
+        let mut blocked = false;
+        if added && now.subject == Subject::Tool {
+            for finding in integrity::diff(None, Some(now), all_pinned, thresholds) {
+                blocked |= blocks(&self.report(case, &finding, sink));
+            }
+        } else if let Some(finding) = integrity::first_sighting(now, thresholds) {
+            blocked = blocks(&self.report(case, &finding, sink));
+        }
+        // What policy refuses is remembered as seen, so that a person can accept it; never as the baseline.
+        self.learn(owner, key, now, case, !blocked);
+        true
+    }
+
+    /// Shows what is known of a tool, after it was listed or decided about.
+    pub(super) fn show(&self, server_id: u64, owner: &Owner, key: &str, sink: &mut dyn Sink) {
+        let Some(name) = key.strip_prefix("tool:") else {
             return;
         };
-        let digest = digest(now);
-        if kept.row.digest == digest {
+        let kept = self.baselines.get(owner).and_then(|known| known.items.get(key));
+        let Some(kept) = kept else { return };
+        let seen = kept
+            .row
+            .seen
+            .as_ref()
+            .and_then(|(_, text)| serde_json::from_str(text).ok())
+            .and_then(|value| Definition::from_stored(Subject::Tool, &value).ok());
+        let Some(definition) = seen.as_ref().or(kept.definition.as_ref()) else {
             return;
-        }
-        let again = kept.row.seen.as_ref().is_some_and(|(seen, _)| *seen == digest);
-        if again {
-            return;
-        }
-        let pinned = kept.row.state == BaselineState::Pinned;
-        let before = kept.definition.clone();
-        let mut blocked = false;
-        for finding in integrity::diff(Some(&before), Some(now), pinned, thresholds) {
-            blocked |= blocks(&self.report(case, &finding, sink));
-        }
-        self.learn(&owner, key, now, case, !pinned && !blocked);
+        };
+        let tool = ToolState {
+            name,
+            title: definition.title(),
+            description: definition.description(),
+            baseline: (!kept.row.digest.is_empty()).then(|| kept.row.state.name()),
+            changed: kept.row.seen.is_some(),
+        };
+        sink.tool(server_id, &tool);
     }
 
     /// A list is complete: what is missing against the last full one of the same kind?
@@ -150,8 +236,8 @@ impl Judge {
         let removed: Vec<(Definition, bool)> = gone
             .iter()
             .filter_map(|key| known.items.get(key))
-            .filter(|kept| kept.definition.subject == Subject::Tool)
-            .map(|kept| (kept.definition.clone(), kept.row.state == BaselineState::Pinned))
+            .filter_map(|kept| Some((kept.definition.clone()?, kept.row.state == BaselineState::Pinned)))
+            .filter(|(definition, _)| definition.subject == Subject::Tool)
             .collect();
         for (definition, pinned) in removed {
             for finding in integrity::diff(Some(&definition), None, pinned, self.thresholds) {
@@ -173,18 +259,12 @@ impl Judge {
         }
     }
 
-    /// The baseline state of a tool.
-    pub fn state_of(&self, owner: &Owner, tool: &str) -> Option<&'static str> {
-        let kept = self.baselines.get(owner)?.items.get(&format!("tool:{tool}"))?;
-        Some(kept.row.state.name())
-    }
-
     /// Remembers a definition: as the baseline, or only as what was last seen.
-    fn learn(&mut self, owner: &Owner, key: String, now: &Definition, case: &Case<'_>, moves: bool) {
+    fn learn(&mut self, owner: &Owner, key: &str, now: &Definition, case: &Case<'_>, moves: bool) {
         let Some(known) = self.baselines.get_mut(owner) else {
             return;
         };
-        if !known.items.contains_key(&key) && known.items.len() >= MOST {
+        if !known.items.contains_key(key) && known.items.len() >= MOST {
             return;
         }
         let at = case.time.unix_nanos();
@@ -196,66 +276,71 @@ impl Judge {
             .server
             .as_ref()
             .map(|s| s.version.to_string());
-        let row = match known.items.get(&key) {
-            Some(kept) if !moves => Baseline {
-                seen: Some((digest, text)),
-                ..kept.row.clone()
-            },
-            kept => {
-                // A first sighting that policy refuses has no baseline text: only what was seen.
-                let (digest_now, text_now, seen) = if moves {
-                    (digest, text, None)
-                } else {
-                    (String::new(), "{}".to_owned(), Some((digest, text)))
-                };
-                Baseline {
-                    uid: owner.uid,
-                    server: owner.server.to_string(),
-                    item: key.clone(),
-                    state: BaselineState::Provisional,
-                    digest: digest_now,
-                    definition: text_now,
-                    version,
-                    seen,
-                    first_seen: kept.map_or(at, |k| k.row.first_seen),
-                    changed_at: at,
-                    changed_by: None,
-                }
-            }
-        };
-        if let Some(store) = &self.store {
-            store.write(WriteOp::Baseline(Box::new(row.clone())));
-        }
+        let kept = known.items.entry(key.to_owned()).or_insert_with(|| {
+            // A first sighting that policy refuses has no baseline: only what was seen.
+            let row = Baseline {
+                uid: owner.uid,
+                server: owner.server.to_string(),
+                item: key.to_owned(),
+                state: BaselineState::Provisional,
+                digest: String::new(),
+                definition: "{}".to_owned(),
+                version: None,
+                seen: None,
+                first_seen: at,
+                changed_at: at,
+                changed_by: None,
+            };
+            Kept::new(row, None)
+        });
+        kept.tell(digest.clone());
         if moves {
-            known.items.insert(
-                key,
-                Kept {
-                    row,
-                    definition: now.clone(),
-                },
-            );
-        } else if let Some(kept) = known.items.get_mut(&key) {
-            kept.row = row;
-        } else if let Some((key, kept)) = read(row) {
-            known.items.insert(key, kept);
+            kept.row.digest = digest;
+            kept.row.definition = text;
+            kept.row.version = version;
+            kept.row.seen = None;
+            kept.row.changed_at = at;
+            kept.row.changed_by = None;
+            kept.definition = Some(now.clone());
+            // Against another baseline the same text is another change.
+            kept.told.clear();
+        } else {
+            kept.row.seen = Some((digest, text));
+        }
+        let row = kept.row.clone();
+        self.write(row);
+    }
+
+    pub(super) fn write(&self, row: Baseline) {
+        if let Some(store) = &self.store {
+            store.write(WriteOp::Baseline(Box::new(row)));
         }
     }
 }
 
 fn read(row: Baseline) -> Option<(String, Kept)> {
-    let value = serde_json::from_str(&row.definition).ok()?;
-    let subject = match row.item.split(':').next()? {
+    let definition = if row.digest.is_empty() {
+        None
+    } else {
+        Some(definition_of(&row.item, &row.definition)?)
+    };
+    Some((row.item.clone(), Kept::new(row, definition)))
+}
+
+/// A stored definition; none where the text is not one of this kind of item.
+pub(super) fn definition_of(item: &str, text: &str) -> Option<Definition> {
+    let subject = match item.split(':').next()? {
         "tool" => Subject::Tool,
         "prompt" => Subject::Prompt,
         "instructions" => Subject::Instructions,
-        _ => Subject::Resource,
+        "resource" => Subject::Resource,
+        _ => return None,
     };
-    let definition = Definition::from_stored(subject, &value).ok()?;
-    Some((row.item.clone(), Kept { row, definition }))
+    Definition::from_stored(subject, &serde_json::from_str(text).ok()?).ok()
 }
 
 /// One digest over both parts of a definition.
-pub fn digest(definition: &Definition) -> String {
+pub(super) fn digest(definition: &Definition) -> String {
     format!("{} {}", definition.description_digest, definition.schema_digest)
 }
 

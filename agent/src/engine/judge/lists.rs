@@ -53,9 +53,10 @@ impl Judge {
                 break;
             }
             session.listing.items.push(key);
-            self.definition(case, &definition, Some(&capabilities), sink);
+            // A name is as known as its definition: it is judged once, not at every start.
+            let first = self.definition(case, &definition, Some(&capabilities), sink);
             if definition.subject == Subject::Tool {
-                self.name(case, &definition.name, sink);
+                self.name(case, &definition.name, first, sink);
             }
         }
         if page.list == ListKind::Tools {
@@ -80,7 +81,7 @@ impl Judge {
     }
 
     /// Is the name itself a deception, or another server's?
-    fn name(&mut self, case: &Case<'_>, name: &str, sink: &mut dyn Sink) {
+    fn name(&mut self, case: &Case<'_>, name: &str, first: bool, sink: &mut dyn Sink) {
         let Some(own) = self.sessions.get(&case.party.server_id) else {
             return;
         };
@@ -94,7 +95,12 @@ impl Judge {
             .values()
             .filter(|other| other.run == run && other.owner != owner)
             .flat_map(|other| other.tools.iter());
-        let finding = integrity::deceptive_name(name).or_else(|| integrity::shadowing(name, others));
+        let deceptive = if first {
+            integrity::deceptive_name(name)
+        } else {
+            None
+        };
+        let finding = deceptive.or_else(|| integrity::shadowing(name, others));
         if let Some(finding) = finding {
             self.report(case, &finding, sink);
         }

@@ -1,5 +1,7 @@
 //! What comes back: does a text give orders to the model, what does it cost, is the interaction healthy.
 
+use std::sync::Arc;
+
 use kams_detect::behaviour::{self, Call};
 use kams_detect::cost;
 use kams_detect::integrity;
@@ -7,7 +9,7 @@ use kams_mcp::event::{Asked, Outcome, Response, ResponseKind, ToolResult};
 use kams_mcp::visible::{self, Text};
 use kams_mcp::{Event, Json, Method};
 
-use super::{Case, Judge, scope};
+use super::{Case, Judge, Owner, scope};
 use crate::engine::sink::Sink;
 
 /// Findings of one detector on one message; what is beyond says nothing new.
@@ -68,7 +70,11 @@ impl Judge {
         let tool = result.call.and_then(|call| call.subject.as_deref());
         let seen = self.texts(case, &result.result, tool, sink);
         let bytes = cost::context_bytes(result.result.get()).text;
-        let point = self.costs.estimate(&case.party.server, bytes);
+        let owner = Owner {
+            uid: case.party.uid,
+            server: Arc::clone(&case.party.server),
+        };
+        let point = self.cost_of(&owner, case.party.agent_pid, case.party.server_id, bytes);
         sink.cost(case.party.server_id, &point);
         if let Some(finding) = cost::spike(tool.unwrap_or_default(), &point, bytes) {
             self.report(case, &finding, sink);
