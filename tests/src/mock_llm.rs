@@ -92,7 +92,10 @@ pub struct MockLlm {
 impl MockLlm {
     /// Serves `listener` until the process ends.
     pub fn serve(listener: TcpListener, script: Script, log: File) {
-        let model = Arc::new(Self { script, log: Mutex::new(log) });
+        let model = Arc::new(Self {
+            script,
+            log: Mutex::new(log),
+        });
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let model = Arc::clone(&model);
@@ -138,9 +141,16 @@ impl MockLlm {
         } else {
             (Asked::default(), Response::not_found())
         };
-        let asked_for = self.script.next(&asked.offered, asked.results.len()).map(|(_, o)| o.name.clone());
-        let line =
-            LogLine { path: path.to_owned(), offered: asked.offered.len(), results: asked.results, asked_for };
+        let asked_for = self
+            .script
+            .next(&asked.offered, asked.results.len())
+            .map(|(_, o)| o.name.clone());
+        let line = LogLine {
+            path: path.to_owned(),
+            offered: asked.offered.len(),
+            results: asked.results,
+            asked_for,
+        };
         if let Ok(text) = serde_json::to_string(&line) {
             let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             // The log is the test's evidence: a test that finds a line missing fails there.

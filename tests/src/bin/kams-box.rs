@@ -18,10 +18,20 @@ fn main() -> Result<ExitCode> {
     let log = args.next().context("second argument: the log")?;
     let command = args.next().context("third argument: the command")?;
     let script: Script = serde_json::from_reader(File::open(script).context("script")?)?;
-    let log = File::options().create(true).append(true).open(log).context("log")?;
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .context("log")?;
     netbox::enter()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, netbox::LLM_PORT))?;
     MockLlm::serve(listener, script, log);
-    let status = Command::new(&command).args(args).status().with_context(|| format!("start {command:?}"))?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    let status = Command::new(&command)
+        .args(args)
+        .status()
+        .with_context(|| format!("start {command:?}"))?;
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from))
 }

@@ -10,7 +10,10 @@ pub(super) fn asked(body: &Value) -> Asked {
         .into_iter()
         .flatten()
         .filter_map(|tool| tool["name"].as_str())
-        .map(|name| Offer { name: name.to_owned(), namespace: None })
+        .map(|name| Offer {
+            name: name.to_owned(),
+            namespace: None,
+        })
         .collect();
     let results = body["messages"]
         .as_array()
@@ -31,7 +34,11 @@ pub(super) fn response(next: Option<(&Call, &Offer)>, turn: usize, closing: &str
             json!({"type": "input_json_delta", "partial_json": call.arguments.to_string()}),
             "tool_use",
         ),
-        None => (json!({"type": "text", "text": ""}), json!({"type": "text_delta", "text": closing}), "end_turn"),
+        None => (
+            json!({"type": "text", "text": ""}),
+            json!({"type": "text_delta", "text": closing}),
+            "end_turn",
+        ),
     };
     Response::events(&[
         json!({"type": "message_start", "message": {

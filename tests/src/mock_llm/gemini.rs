@@ -12,7 +12,10 @@ pub(super) fn asked(body: &Value) -> Asked {
         .filter_map(|tool| tool["functionDeclarations"].as_array())
         .flatten()
         .filter_map(|tool| tool["name"].as_str())
-        .map(|name| Offer { name: name.to_owned(), namespace: None })
+        .map(|name| Offer {
+            name: name.to_owned(),
+            namespace: None,
+        })
         .collect();
     let results = body["contents"]
         .as_array()
@@ -35,5 +38,9 @@ pub(super) fn response(next: Option<(&Call, &Offer)>, closing: &str, stream: boo
         "candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
         "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15},
         "modelVersion": "mock-model"});
-    if stream { Response::events(&[answer]) } else { Response::json(&answer) }
+    if stream {
+        Response::events(&[answer])
+    } else {
+        Response::json(&answer)
+    }
 }

@@ -36,22 +36,33 @@ impl Request {
             if reader.read_line(&mut header)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let Some((name, value)) = header.split_once(':') else { break };
+            let Some((name, value)) = header.split_once(':') else {
+                break;
+            };
             let value = value.trim();
             if name.eq_ignore_ascii_case("content-length") {
-                length = value.parse().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+                length = value
+                    .parse()
+                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 chunked = value.eq_ignore_ascii_case("chunked");
             }
         }
-        let body = if chunked { read_chunks(reader)? } else { read_exactly(reader, length)? };
+        let body = if chunked {
+            read_chunks(reader)?
+        } else {
+            read_exactly(reader, length)?
+        };
         Ok(Some(Self { method, path, body }))
     }
 }
 
 fn read_exactly(reader: &mut impl BufRead, length: usize) -> io::Result<Vec<u8>> {
     if length > MAX_BODY {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "body over the mock's limit"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "body over the mock's limit",
+        ));
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
@@ -85,7 +96,11 @@ pub struct Response {
 impl Response {
     /// A JSON body.
     pub fn json(value: &Value) -> Self {
-        Self { status: "200 OK", content_type: "application/json", body: value.to_string().into_bytes() }
+        Self {
+            status: "200 OK",
+            content_type: "application/json",
+            body: value.to_string().into_bytes(),
+        }
     }
 
     /// Server-sent events; the event name is the value's `type`, where it has one.
@@ -101,12 +116,20 @@ impl Response {
             body.push_str(&event.to_string());
             body.push_str("\n\n");
         }
-        Self { status: "200 OK", content_type: "text/event-stream", body: body.into_bytes() }
+        Self {
+            status: "200 OK",
+            content_type: "text/event-stream",
+            body: body.into_bytes(),
+        }
     }
 
     /// Nothing here.
     pub fn not_found() -> Self {
-        Self { status: "404 Not Found", content_type: "application/json", body: b"{}".to_vec() }
+        Self {
+            status: "404 Not Found",
+            content_type: "application/json",
+            body: b"{}".to_vec(),
+        }
     }
 
     /// On the wire; an answer to HEAD has no body.
@@ -135,9 +158,15 @@ mod tests {
             POST /v1/responses HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
         let mut reader = wire.as_slice();
         let first = Request::read(&mut reader).unwrap().unwrap();
-        assert_eq!((first.path.as_str(), first.body.as_slice()), ("/v1/messages", b"{}".as_slice()));
+        assert_eq!(
+            (first.path.as_str(), first.body.as_slice()),
+            ("/v1/messages", b"{}".as_slice())
+        );
         let second = Request::read(&mut reader).unwrap().unwrap();
-        assert_eq!((second.path.as_str(), second.body.as_slice()), ("/v1/responses", b"abcde".as_slice()));
+        assert_eq!(
+            (second.path.as_str(), second.body.as_slice()),
+            ("/v1/responses", b"abcde".as_slice())
+        );
         assert!(Request::read(&mut reader).unwrap().is_none());
     }
 }

@@ -7,13 +7,21 @@ use super::{Asked, Call, Offer, Response, texts};
 pub(super) fn asked(body: &Value) -> Asked {
     let mut offered = Vec::new();
     for tool in body["tools"].as_array().into_iter().flatten() {
-        let Some(name) = tool["name"].as_str() else { continue };
+        let Some(name) = tool["name"].as_str() else {
+            continue;
+        };
         match tool["tools"].as_array() {
             // A namespace: the tools of one MCP server.
-            Some(inner) => offered.extend(inner.iter().filter_map(|t| t["name"].as_str()).map(|inner_name| {
-                Offer { name: inner_name.to_owned(), namespace: Some(name.to_owned()) }
-            })),
-            None => offered.push(Offer { name: name.to_owned(), namespace: None }),
+            Some(inner) => offered.extend(inner.iter().filter_map(|t| t["name"].as_str()).map(
+                |inner_name| Offer {
+                    name: inner_name.to_owned(),
+                    namespace: Some(name.to_owned()),
+                },
+            )),
+            None => offered.push(Offer {
+                name: name.to_owned(),
+                namespace: None,
+            }),
         }
     }
     let results = body["input"]
