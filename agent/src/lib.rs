@@ -1,1 +1,3 @@
 //! Wiring of kamsd and kams.
+
+pub mod admin;

@@ -1,2 +1,95 @@
-//! SQLite state.
+//! What Kams keeps over a restart (DESIGN section 8): one SQLite file in WAL mode, written by one thread.
+//!
+//! The verdict path never waits for this crate: writes go into a bounded queue, and what the disk refuses is
+//! kept in a bounded backlog, tried again, counted and said. Keep little: a row is server-advertised metadata
+//! or a finding without payload; argument and result text never come here.
 #![forbid(unsafe_code)]
+
+pub mod baseline;
+pub mod error;
+pub mod finding;
+mod migrate;
+mod open;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+pub use baseline::{Baseline, BaselineState, ListMembers};
+pub use error::StoreError;
+pub use finding::{FindingFilter, FindingRow, Retention};
+pub use writer::{StoreStats, WriteOp};
+
+/// The store: a writer thread and one connection for reading.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    writer: writer::Writer,
+    reader: Mutex<Connection>,
+}
+
+impl Store {
+    /// Opens `kams.db` in `dir`, creating or migrating it. A file that is no healthy database is set aside
+    /// under a new name, and the returned text says so.
+    pub fn open(dir: &Path, retention: Retention) -> Result<(Self, Option<String>), StoreError> {
+        let path = dir.join("kams.db");
+        let (write, notice) = open::open_for_writing(&path)?;
+        let read = open::open_for_reading(&path)?;
+        let writer = writer::Writer::start(write, retention)?;
+        Ok((
+            Self {
+                path,
+                writer,
+                reader: Mutex::new(read),
+            },
+            notice,
+        ))
+    }
+
+    /// Where the database stands.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Queues a write; false when the queue is full (counted in [`StoreStats::dropped`]). Never blocks.
+    pub fn write(&self, op: WriteOp) -> bool {
+        self.writer.send(op)
+    }
+
+    /// Waits until all that was queued before is on disk, at most `limit`.
+    pub fn flush(&self, limit: Duration) -> Result<(), StoreError> {
+        self.writer.flush(limit)
+    }
+
+    /// Counters and the last error in words.
+    pub fn stats(&self) -> StoreStats {
+        self.writer.stats()
+    }
+
+    /// All baselines of one user's server.
+    pub fn baselines(&self, uid: u32, server: &str) -> Result<Vec<Baseline>, StoreError> {
+        baseline::of_server(&self.reader(), uid, server)
+    }
+
+    /// All baselines of one user, or of everybody; at most `limit` rows.
+    pub fn all_baselines(&self, uid: Option<u32>, limit: usize) -> Result<Vec<Baseline>, StoreError> {
+        baseline::all(&self.reader(), uid, limit)
+    }
+
+    /// What the full lists of one user's server held, per capability key.
+    pub fn list_members(&self, uid: u32, server: &str) -> Result<Vec<ListMembers>, StoreError> {
+        baseline::lists(&self.reader(), uid, server)
+    }
+
+    /// Findings that match, newest last.
+    pub fn findings(&self, filter: &FindingFilter) -> Result<Vec<FindingRow>, StoreError> {
+        finding::select(&self.reader(), filter)
+    }
+
+    fn reader(&self) -> MutexGuard<'_, Connection> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
