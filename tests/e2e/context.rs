@@ -20,6 +20,9 @@ pub(crate) struct Context {
     harness_only: bool,
 }
 
+/// Plays a scene on its stage.
+pub(crate) type Play = Box<dyn Fn(&Stage) -> Result<()> + Send>;
+
 /// One agent with one server, and what Kams must say of it.
 pub(crate) struct Scene {
     /// Name of the trial.
@@ -31,7 +34,7 @@ pub(crate) struct Scene {
     /// Exactness.
     pub(crate) rigour: Rigour,
     /// Plays it and checks that agent and server did what they should.
-    pub(crate) play: Box<dyn Fn(&Stage) -> Result<()> + Send>,
+    pub(crate) play: Play,
     /// Needs npm and Python packages.
     pub(crate) packages: bool,
 }

@@ -4,11 +4,6 @@
 //! `cargo test -p kams-tests --test e2e -- [FILTER] [--harness-only]`. With `--harness-only` no Kams is started and
 //! only the agents, servers and witnesses are checked. Tests run one at a time: Kams watches the whole host.
 #![forbid(unsafe_code)]
-#![expect(
-    clippy::tests_outside_test_module,
-    reason = "every function here is a test; libtest-mimic runs them"
-)]
-
 mod agents;
 mod context;
 mod forms;

@@ -87,12 +87,13 @@ impl Line {
             .exchanges
             .iter()
             .any(|e| e.from == self.asked_by && e.id == self.id);
-        match (&self.outcome, self.asked_by) {
+        let to_server = self.outcome.is_none() == (self.asked_by == Side::Agent);
+        if to_server {
             // Sent to a server that had stopped reading.
-            (None, Side::Agent) => count > 0 && !read_by_server,
+            count > 0 && !read_by_server
+        } else {
             // Written to an agent that had stopped reading.
-            (None, Side::Server) | (Some(_), Side::Agent) => count < 0,
-            (Some(_), Side::Server) => count > 0 && !read_by_server,
+            count < 0
         }
     }
 }

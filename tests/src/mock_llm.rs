@@ -164,7 +164,7 @@ impl MockLlm {
 fn texts(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(texts).collect::<Vec<_>>().join(""),
+        Value::Array(items) => items.iter().map(texts).collect(),
         Value::Object(map) => map
             .get("text")
             .or_else(|| map.get("output"))

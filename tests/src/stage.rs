@@ -17,7 +17,7 @@ use crate::mock_llm::{LogLine, Script};
 use crate::wire::{self, Talk};
 
 /// An agent that takes longer is stuck.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// A server as an agent's configuration names it.
 #[derive(Clone, Debug)]

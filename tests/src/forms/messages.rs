@@ -68,7 +68,8 @@ fn ascii(length: usize, seed: usize) -> String {
     let mut text = String::with_capacity(length + 16);
     let mut counter = seed;
     while text.len() < length {
-        text.push_str(&format!("{counter:x}."));
+        text.push_str(&counter.to_string());
+        text.push('.');
         counter += 1;
     }
     text.truncate(length);

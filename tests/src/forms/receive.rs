@@ -45,7 +45,7 @@ fn gather(form: Receive, fd: &OwnedFd, lines: usize) -> io::Result<Vec<u8>> {
         if fresh.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        found += fresh.iter().filter(|byte| **byte == b'\n').count();
+        found += fresh.split(|byte| *byte == b'\n').count() - 1;
     }
     Ok(bytes)
 }
