@@ -1,3 +1,5 @@
-//! Wiring of kamsd and kams.
+//! Wiring of kamsd and kams: configuration, discovery, engine, admin API, command line.
 
 pub mod admin;
+pub mod config;
+pub mod discover;

@@ -4,4 +4,8 @@
 //! is spelled here. A field that is serialised here is a promise: it may be added to, never renamed.
 #![forbid(unsafe_code)]
 
+pub mod jsonl;
+pub mod metrics;
+pub mod sarif;
+pub mod text;
 pub mod view;

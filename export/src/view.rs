@@ -26,10 +26,6 @@ pub const SCHEMA: u32 = 1;
 /// The member `type` tells which one it is.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "records are shared behind an Arc, never moved in bulk"
-)]
 pub enum Record {
     /// Something that happened on the host.
     Event(EventView),
@@ -82,3 +78,6 @@ impl Record {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

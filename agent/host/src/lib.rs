@@ -1,1 +1,35 @@
-//! Privileged host operations.
+//! Privileged host operations of Kams: the sensor's user side, procfs, and what the kernel offers.
+//!
+//! [`Sensor::start`] loads the kernel side, proves each probe and returns the event stream; [`SensorControl`]
+//! changes what is watched while it runs. This is the only crate that knows aya and the only one with `unsafe`.
+
+pub mod adopt;
+pub mod btf;
+pub mod clock;
+mod control;
+pub mod doctor;
+mod event;
+mod loader;
+mod losses;
+mod marks;
+pub mod offsets;
+mod options;
+pub mod procs;
+mod programs;
+mod queue;
+mod record;
+mod ring;
+mod selftest;
+mod sensor;
+mod streams;
+
+pub use control::{MapUse, ProbeState, SensorControl};
+pub use event::{
+    Chunk, ExecReport, FdKind, FdShape, LossReason, LossStage, Marks, Object, Op, SensorEvent, StreamId,
+    StreamKey, far_keys,
+};
+pub use losses::{ForcedStage, LossCount};
+pub use options::{OBJECT_ENV, RING_MAX, RING_MIN, SensorError, SensorOptions};
+pub use queue::SensorEvents;
+pub use sensor::Sensor;
+pub use streams::{Watch, WatchedStream};

@@ -1,0 +1,266 @@
+//! A bounded reader of BTF, the kernel's type information.
+//!
+//! aya parses BTF as well but keeps struct members to itself. This reader knows exactly one thing: at which byte a
+//! member lies, through anonymous structs and unions. It trusts nothing: every length and index is checked, the
+//! nesting is bounded, and no input makes it panic or loop (`/sys/kernel/btf/vmlinux` is root's, but a custom
+//! file may be given).
+//!
+//! Format: kernel documentation `Documentation/bpf/btf.rst`; little-endian only, as is every supported machine.
+
+use std::collections::HashMap;
+
+/// Where the running kernel publishes its types.
+pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+
+/// Most bytes that are accepted; a distribution kernel has 4 to 8 MB.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Most anonymous structs and unions inside each other.
+const MAX_DEPTH: u32 = 16;
+/// Most type records looked at to answer one question.
+const MAX_STEPS: u32 = 100_000;
+
+const MAGIC: u16 = 0xeb9f;
+const HEADER_LEN: usize = 24;
+
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
+
+/// Why type information was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BtfError {
+    /// More than 64 MB.
+    #[error("larger than 64 MB")]
+    TooLarge,
+    /// The header is short, has the wrong magic number or points outside the data.
+    #[error("header is not valid")]
+    Header,
+    /// A type record reaches outside the type section.
+    #[error("type {0} reaches outside the type section")]
+    Truncated(u32),
+    /// A kind this reader does not know: the length of the record is unknown, so reading stops.
+    #[error("type {id} has unknown kind {kind}")]
+    Kind {
+        /// Type number.
+        id: u32,
+        /// Its kind.
+        kind: u32,
+    },
+}
+
+/// Parsed type information: an index over the bytes.
+#[derive(Debug)]
+pub struct Btf {
+    bytes: Vec<u8>,
+    strings: std::ops::Range<usize>,
+    /// Byte position of the record of type `i + 1`; type 0 is void.
+    types: Vec<u32>,
+    /// Struct and union records by name; a name can have several.
+    structs: HashMap<Vec<u8>, Vec<u32>>,
+}
+
+/// One type record's fixed part.
+#[derive(Clone, Copy)]
+struct TypeHead {
+    name: u32,
+    info: u32,
+    /// Size or referred type.
+    size_or_type: u32,
+}
+
+impl TypeHead {
+    const fn kind(self) -> u32 {
+        (self.info >> 24) & 0x1f
+    }
+    const fn vlen(self) -> u32 {
+        self.info & 0xffff
+    }
+    const fn kind_flag(self) -> bool {
+        self.info >> 31 == 1
+    }
+    /// Bytes after the fixed part, `None` for an unknown kind.
+    const fn tail_len(self) -> Option<usize> {
+        let vlen = self.vlen() as usize;
+        Some(match self.kind() {
+            // int, var, declaration tag
+            1 | 14 | 17 => 4,
+            // pointer, forward, typedef, volatile, const, restrict, func, float, type tag
+            2 | 7..=12 | 16 | 18 => 0,
+            // array
+            3 => 12,
+            // struct, union, data section, 64-bit enum
+            KIND_STRUCT | KIND_UNION | 15 | 19 => vlen * 12,
+            // enum, function prototype
+            6 | 13 => vlen * 8,
+            _ => return None,
+        })
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let slice = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes(slice.try_into().ok()?))
+}
+
+impl Btf {
+    /// Reads the running kernel's types.
+    pub fn of_running_kernel() -> std::io::Result<Result<Self, BtfError>> {
+        Ok(Self::parse(std::fs::read(VMLINUX)?))
+    }
+
+    /// Indexes `bytes`.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, BtfError> {
+        if bytes.len() > MAX_BYTES {
+            return Err(BtfError::TooLarge);
+        }
+        let (types_range, strings) = sections(&bytes).ok_or(BtfError::Header)?;
+        let mut types = Vec::with_capacity(types_range.len() / 24);
+        let mut structs: HashMap<Vec<u8>, Vec<u32>> = HashMap::new();
+        let mut at = types_range.start;
+        let mut id = 0u32;
+        while at < types_range.end {
+            id += 1;
+            let head = head_at(&bytes[..types_range.end], at).ok_or(BtfError::Truncated(id))?;
+            let tail = head.tail_len().ok_or(BtfError::Kind {
+                id,
+                kind: head.kind(),
+            })?;
+            let end = at + 12 + tail;
+            if end > types_range.end {
+                return Err(BtfError::Truncated(id));
+            }
+            let position = u32::try_from(at).map_err(|_| BtfError::TooLarge)?;
+            types.push(position);
+            if matches!(head.kind(), KIND_STRUCT | KIND_UNION) && head.name != 0 {
+                let name = string(&bytes, &strings, head.name).ok_or(BtfError::Truncated(id))?;
+                structs.entry(name.to_vec()).or_default().push(id);
+            }
+            at = end;
+        }
+        Ok(Self {
+            bytes,
+            strings,
+            types,
+            structs,
+        })
+    }
+
+    /// Number of types, void not counted.
+    pub fn len(&self) -> usize {
+        self.types.len()
+    }
+
+    /// Whether there is no type at all.
+    pub fn is_empty(&self) -> bool {
+        self.types.is_empty()
+    }
+
+    /// Byte offset of a member, by a dotted path: `member_offset("sock", "__sk_common.skc_family")`.
+    ///
+    /// Each step of the path is looked for through anonymous members too. `None` if there is no such member, or it
+    /// is a bit field that does not start at a byte.
+    pub fn member_offset(&self, structure: &str, path: &str) -> Option<u32> {
+        let candidates = self.structs.get(structure.as_bytes())?;
+        candidates.iter().find_map(|&id| self.path_offset(id, path))
+    }
+
+    /// Size in bytes of a struct or union.
+    pub fn size_of(&self, structure: &str) -> Option<u32> {
+        let &id = self.structs.get(structure.as_bytes())?.first()?;
+        Some(self.head(id)?.size_or_type)
+    }
+
+    fn path_offset(&self, structure: u32, path: &str) -> Option<u32> {
+        let mut steps = MAX_STEPS;
+        let mut id = structure;
+        let mut bits = 0u32;
+        for name in path.split('.') {
+            let (member_bits, member_type) = self.find_member(id, name.as_bytes(), 0, &mut steps)?;
+            bits = bits.checked_add(member_bits)?;
+            id = member_type;
+        }
+        bits.is_multiple_of(8).then_some(bits / 8)
+    }
+
+    /// Bit offset and type of the member `name` of struct or union `id`, looking into anonymous members.
+    fn find_member(&self, id: u32, name: &[u8], depth: u32, steps: &mut u32) -> Option<(u32, u32)> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        let id = self.strip_modifiers(id, steps)?;
+        let head = self.head(id)?;
+        if !matches!(head.kind(), KIND_STRUCT | KIND_UNION) {
+            return None;
+        }
+        let base = self.position(id)? + 12;
+        for i in 0..head.vlen() as usize {
+            *steps = steps.checked_sub(1)?;
+            let at = base + i * 12;
+            let member_name = u32_at(&self.bytes, at)?;
+            let member_type = u32_at(&self.bytes, at + 4)?;
+            let raw = u32_at(&self.bytes, at + 8)?;
+            let bits = if head.kind_flag() { raw & 0x00ff_ffff } else { raw };
+            if member_name == 0 {
+                if let Some((inner, ty)) = self.find_member(member_type, name, depth + 1, steps) {
+                    return Some((bits.checked_add(inner)?, ty));
+                }
+            } else if string(&self.bytes, &self.strings, member_name)? == name {
+                return Some((bits, member_type));
+            }
+        }
+        None
+    }
+
+    /// Follows typedef, const, volatile, restrict and type tags.
+    fn strip_modifiers(&self, mut id: u32, steps: &mut u32) -> Option<u32> {
+        loop {
+            *steps = steps.checked_sub(1)?;
+            let head = self.head(id)?;
+            match head.kind() {
+                8..=11 | 18 => id = head.size_or_type,
+                _ => return Some(id),
+            }
+        }
+    }
+
+    fn position(&self, id: u32) -> Option<usize> {
+        let index = usize::try_from(id.checked_sub(1)?).ok()?;
+        usize::try_from(*self.types.get(index)?).ok()
+    }
+
+    fn head(&self, id: u32) -> Option<TypeHead> {
+        head_at(&self.bytes, self.position(id)?)
+    }
+}
+
+fn head_at(bytes: &[u8], at: usize) -> Option<TypeHead> {
+    Some(TypeHead {
+        name: u32_at(bytes, at)?,
+        info: u32_at(bytes, at + 4)?,
+        size_or_type: u32_at(bytes, at + 8)?,
+    })
+}
+
+/// Byte ranges of the type and the string section.
+fn sections(bytes: &[u8]) -> Option<(std::ops::Range<usize>, std::ops::Range<usize>)> {
+    let magic = u16::from_le_bytes(bytes.get(0..2)?.try_into().ok()?);
+    let header_len = usize::try_from(u32_at(bytes, 4)?).ok()?;
+    if magic != MAGIC || header_len < HEADER_LEN {
+        return None;
+    }
+    let range = |offset_at: usize| -> Option<std::ops::Range<usize>> {
+        let offset = usize::try_from(u32_at(bytes, offset_at)?).ok()?;
+        let len = usize::try_from(u32_at(bytes, offset_at + 4)?).ok()?;
+        let start = header_len.checked_add(offset)?;
+        let end = start.checked_add(len)?;
+        (end <= bytes.len()).then_some(start..end)
+    };
+    Some((range(8)?, range(16)?))
+}
+
+/// The NUL-terminated string at `offset` of the string section.
+fn string<'a>(bytes: &'a [u8], strings: &std::ops::Range<usize>, offset: u32) -> Option<&'a [u8]> {
+    let section = bytes.get(strings.clone())?;
+    let tail = section.get(usize::try_from(offset).ok()?..)?;
+    let end = tail.iter().position(|&b| b == 0)?;
+    tail.get(..end)
+}

@@ -1,0 +1,293 @@
+//! The handle that changes what is watched while the sensor runs.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aya::maps::{Array, MapData, PerCpuArray};
+use kams_sensor_abi::loss::{FORCE_MAP, FORCE_READ, FORCE_RING, Loss};
+
+use crate::adopt::Descriptors;
+use crate::event::{FdShape, Marks, StreamId, StreamKey, far_keys};
+use crate::losses::{ForcedStage, LossCount, PROGRAM_RECURSION, UserLosses, reason_of};
+use crate::marks::MarkTable;
+use crate::options::SensorError;
+use crate::procs;
+use crate::programs::{LIFECYCLE, PAYLOAD_TRACEPOINT, Programs};
+use crate::streams::{StreamTable, Watch, WatchedStream};
+
+/// State of one probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeState {
+    /// Program name.
+    pub name: &'static str,
+    /// Where it attaches.
+    pub tracepoint: &'static str,
+    /// Attached now.
+    pub attached: bool,
+    /// An event was provoked and came back right at start.
+    pub proved: bool,
+}
+
+/// Use of one bounded table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapUse {
+    /// Name of the table.
+    pub name: &'static str,
+    /// Entries (or bytes, for queues) in use.
+    pub used: usize,
+    /// Capacity in the same unit.
+    pub capacity: usize,
+}
+
+/// Shared state behind [`SensorControl`].
+pub(crate) struct Inner {
+    pub(crate) programs: Programs,
+    pub(crate) marks: MarkTable,
+    pub(crate) streams: Arc<StreamTable>,
+    pub(crate) counters: Arc<PerCpuArray<MapData, u64>>,
+    pub(crate) force: Mutex<Array<MapData, u64>>,
+    pub(crate) user_losses: Arc<UserLosses>,
+    pub(crate) queue_used: Arc<AtomicUsize>,
+    pub(crate) queue_bound: usize,
+    pub(crate) payload_on: Arc<AtomicBool>,
+    pub(crate) wake: OwnedFd,
+    pub(crate) proved: AtomicBool,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner")
+            .field("programs", &self.programs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Changes what the sensor watches. Clones share one sensor; every method may be called from any thread.
+///
+/// No method blocks on the ring or the queue. [`SensorControl::adopt`], [`SensorControl::marked`] and
+/// [`SensorControl::streams`] do work in proportion to what exists on the host; the rest is constant.
+#[derive(Clone, Debug)]
+pub struct SensorControl(pub(crate) Arc<Inner>);
+
+impl SensorControl {
+    /// Sets marks of a process; `Ok(false)`, with nothing marked, if it is gone or is another process.
+    ///
+    /// `start_ns` (of the exec or fork report, or the descriptor list) makes sure that the process id was not
+    /// given to another process meanwhile; `None` skips that.
+    pub fn mark(&self, pid: u32, start_ns: Option<u64>, marks: Marks) -> Result<bool, SensorError> {
+        self.0.marks.set(pid, marks)?;
+        // Looked at after the mark is set: had the process ended in between, its exit could not clear it.
+        let same = procs::is_alive(pid, start_ns);
+        if !same {
+            self.0.marks.clear(pid, marks);
+        }
+        Ok(same)
+    }
+
+    /// Clears marks of a process.
+    pub fn unmark(&self, pid: u32, marks: Marks) {
+        self.0.marks.clear(pid, marks);
+    }
+
+    /// Marks of a process.
+    pub fn marks(&self, pid: u32) -> Marks {
+        self.0.marks.get(pid)
+    }
+
+    /// Every marked process.
+    pub fn marked(&self) -> Vec<(u32, Marks)> {
+        self.0.marks.marked(procs::pid_max())
+    }
+
+    /// Begins to watch a stream. Watching the same object for the same server again keeps the old watch.
+    pub fn watch(&self, watch: &Watch) -> Result<StreamId, SensorError> {
+        self.0.streams.insert(watch)
+    }
+
+    /// Begins to watch both streams of a server by its descriptors 0, 1, 2 (of an exec report or the descriptor
+    /// list); `Ok(None)` when they cannot carry MCP. Returns the watches (to standard input, from standard output).
+    pub fn watch_server(
+        &self,
+        fds: &[FdShape; 3],
+        server: u32,
+        agent: u32,
+    ) -> Result<Option<(StreamId, StreamId)>, SensorError> {
+        let Some((input, output)) = far_keys(fds) else {
+            return Ok(None);
+        };
+        let input = self.watch(&Watch {
+            key: input,
+            ino: fds[0].far_ino(),
+            server,
+            agent,
+        })?;
+        let output = self.watch(&Watch {
+            key: output,
+            ino: fds[1].far_ino(),
+            server,
+            agent,
+        })?;
+        Ok(Some((input, output)))
+    }
+
+    /// Ends a watch; with `id` only if the key still has that watch. `false` if there was nothing to end.
+    pub fn unwatch(&self, key: StreamKey, id: Option<StreamId>) -> bool {
+        self.0.streams.remove(key, id)
+    }
+
+    /// Ends every watch of a server, by the process that the watches name; returns how many there were. Looks at
+    /// the whole table: where the keys are known, [`SensorControl::unwatch`] costs less.
+    pub fn unwatch_server(&self, server: u32) -> usize {
+        let of_server = self
+            .streams()
+            .into_iter()
+            .filter(|stream| stream.watch.server == server);
+        of_server
+            .filter(|stream| self.unwatch(stream.watch.key, Some(stream.id)))
+            .count()
+    }
+
+    /// Ends watches whose server *and* agent have ended, and those unused and older than `max_idle` whose server has
+    /// ended. A safety net for watches that nobody ended; returns what was removed.
+    pub fn sweep(&self, max_idle: std::time::Duration) -> Vec<WatchedStream> {
+        let now = crate::clock::boot_ns();
+        let max_idle = u64::try_from(max_idle.as_nanos()).unwrap_or(u64::MAX);
+        let mut removed = self.streams();
+        removed.retain(|stream| {
+            let last = stream.used_ns.unwrap_or(stream.since_ns).max(stream.since_ns);
+            let server_gone = !procs::is_alive(stream.watch.server, None);
+            let unused = now.saturating_sub(last) > max_idle;
+            server_gone
+                && (unused || !procs::is_alive(stream.watch.agent, None))
+                && self.unwatch(stream.watch.key, Some(stream.id))
+        });
+        removed
+    }
+
+    /// One watched stream.
+    pub fn stream(&self, key: StreamKey) -> Option<WatchedStream> {
+        self.0.streams.get(key)
+    }
+
+    /// Every watched stream.
+    pub fn streams(&self) -> Vec<WatchedStream> {
+        self.0.streams.all()
+    }
+
+    /// Attaches the payload probe (about 0.3 ms); does nothing if it is attached.
+    ///
+    /// While it is attached every system call of the host takes the slow path (about 0.1 us each).
+    pub fn attach_payload(&self) -> Result<(), SensorError> {
+        if self.0.programs.attach_payload()? {
+            self.0.payload_on.store(true, Ordering::Release);
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Detaches the payload probe; does nothing if it is not attached.
+    pub fn detach_payload(&self) -> Result<(), SensorError> {
+        if self.0.programs.detach_payload()? {
+            self.0.payload_on.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether the payload probe is attached.
+    pub fn payload_attached(&self) -> bool {
+        self.0.programs.payload_attached()
+    }
+
+    /// Losses by stage and reason, zero rows included. Exported as `kams_sensor_lost_total{stage,reason}`.
+    pub fn losses(&self) -> Vec<LossCount> {
+        let kernel = Loss::ALL.iter().map(|&loss| {
+            let values = self.0.counters.get(&(loss as u32), 0);
+            LossCount {
+                reason: reason_of(loss),
+                count: values.map_or(0, |cpus| cpus.iter().sum()),
+            }
+        });
+        let recursion = LossCount {
+            reason: PROGRAM_RECURSION,
+            count: self.0.programs.recursion_misses(),
+        };
+        kernel
+            .chain([recursion])
+            .chain(self.0.user_losses.rows())
+            .collect()
+    }
+
+    /// Use of the bounded tables.
+    pub fn maps(&self) -> Vec<MapUse> {
+        vec![
+            MapUse {
+                name: "streams",
+                used: self.0.streams.len(),
+                capacity: usize::try_from(self.0.streams.capacity()).unwrap_or(usize::MAX),
+            },
+            MapUse {
+                name: "queue_bytes",
+                used: self.0.queue_used.load(Ordering::Relaxed),
+                capacity: self.0.queue_bound,
+            },
+        ]
+    }
+
+    /// Makes every n-th operation of a stage fail; `None` ends it. For tests: a forced loss must show on the
+    /// stream, not only in a counter.
+    pub fn force_loss(&self, stage: ForcedStage, every: Option<u32>) -> Result<(), SensorError> {
+        let every = u64::from(every.unwrap_or(0));
+        let index = match stage {
+            ForcedStage::Ring => FORCE_RING,
+            ForcedStage::Map => FORCE_MAP,
+            ForcedStage::Read => FORCE_READ,
+            ForcedStage::Queue => {
+                self.0.user_losses.force_queue.store(every, Ordering::Relaxed);
+                return Ok(());
+            }
+        };
+        let mut force = self.0.force.lock().unwrap_or_else(PoisonError::into_inner);
+        force.set(index, every, 0).map_err(|error| SensorError::Refused {
+            what: "to set the forced loss".into(),
+            detail: error.to_string(),
+            remedy: "run `kams doctor`",
+        })
+    }
+
+    /// State of every probe.
+    pub fn probes(&self) -> Vec<ProbeState> {
+        let proved = self.0.proved.load(Ordering::Acquire);
+        let lifecycle = LIFECYCLE.iter().map(|&(name, tracepoint)| ProbeState {
+            name,
+            tracepoint,
+            attached: true,
+            proved,
+        });
+        let payload = ProbeState {
+            name: self.0.programs.payload_program(),
+            tracepoint: PAYLOAD_TRACEPOINT,
+            attached: self.payload_attached(),
+            proved,
+        };
+        lifecycle.chain([payload]).collect()
+    }
+
+    /// What every running process has open (descriptors 0 to 2, and every pipe and AF_UNIX socket), for servers
+    /// that run already and for who holds the far end of what. Walks every descriptor of the host.
+    pub fn adopt(&self) -> Result<Descriptors, SensorError> {
+        Ok(Descriptors::from_records(&self.0.programs.iterate_descriptors()?))
+    }
+
+    /// Why [`SensorControl::adopt`] cannot work here, if it cannot.
+    pub fn adopt_refused(&self) -> Option<&str> {
+        self.0.programs.iterator_refused()
+    }
+
+    /// Makes the reader look at its conditions.
+    pub(crate) fn wake(&self) {
+        let one = 1u64;
+        // SAFETY: writes eight bytes from a local to our own eventfd. A full counter (EAGAIN) means it is awake.
+        let _written = unsafe { libc::write(self.0.wake.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+}

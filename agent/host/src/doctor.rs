@@ -1,0 +1,1 @@
+//! What the kernel offers, what is used, what is missing and what to do, in words.

@@ -1,0 +1,143 @@
+//! Settings of the sensor and the errors of its start.
+
+use std::path::PathBuf;
+
+/// Least ring buffer size that is accepted, bytes: room for sixteen full chunks and a burst of exec records.
+pub const RING_MIN: u32 = 1024 * 1024;
+/// Most ring buffer size that is accepted, bytes.
+pub const RING_MAX: u32 = 1024 * 1024 * 1024;
+/// Name of the environment variable that replaces the embedded kernel object by a file.
+pub const OBJECT_ENV: &str = "KAMS_SENSOR_OBJECT";
+
+/// Settings of the sensor.
+#[derive(Clone, Debug)]
+pub struct SensorOptions {
+    /// Ring buffer size, bytes: a power of two, [`RING_MIN`] to [`RING_MAX`].
+    pub ring_bytes: u32,
+    /// Bound of the queue towards the engine, bytes of payload and records.
+    pub queue_bytes: usize,
+    /// Most watched streams (a server has two).
+    pub max_streams: u32,
+    /// Kernel object to load instead of the embedded one. Defaults to the file named by [`OBJECT_ENV`].
+    pub object: Option<PathBuf>,
+    /// Use the program without `bpf_loop` even where the kernel has it (tests).
+    pub force_bounded: bool,
+}
+
+impl Default for SensorOptions {
+    fn default() -> Self {
+        Self {
+            ring_bytes: 64 * 1024 * 1024,
+            queue_bytes: 256 * 1024 * 1024,
+            max_streams: 16 * 1024,
+            object: std::env::var_os(OBJECT_ENV).map(PathBuf::from),
+            force_bounded: false,
+        }
+    }
+}
+
+/// Why the sensor did not start or an operation failed. Each text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum SensorError {
+    /// Not root, or capabilities are missing.
+    #[error(
+        "the sensor needs root (or the capabilities {missing}); start it with sudo or as the systemd service"
+    )]
+    NotPermitted {
+        /// Names of the missing capabilities.
+        missing: String,
+    },
+    /// The kernel has no type information.
+    #[error(
+        "this kernel has no type information at {path}; use a kernel built with CONFIG_DEBUG_INFO_BTF=y \
+         (Debian 11 and later, Ubuntu 20.10 and later, RHEL 8.2 and later have it)"
+    )]
+    NoBtf {
+        /// Where it was looked for.
+        path: String,
+    },
+    /// The type information lacks a member that the sensor reads.
+    #[error(
+        "this kernel's type information has no {structure}.{member}: this kernel is not supported; please report its version"
+    )]
+    NoMember {
+        /// Structure.
+        structure: &'static str,
+        /// Member path.
+        member: &'static str,
+    },
+    /// The type information could not be read.
+    #[error("the kernel's type information is damaged: {0}")]
+    Btf(#[from] crate::btf::BtfError),
+    /// Running in a pid namespace of its own.
+    #[error(
+        "the sensor must run in the host's pid namespace (here process {own} is process {host} on the host); run it outside the container or with the host's pid namespace"
+    )]
+    PidNamespace {
+        /// Own process id.
+        own: u32,
+        /// Process id that the kernel reports.
+        host: u32,
+    },
+    /// Unusable ring size.
+    #[error(
+        "ring buffer of {bytes} bytes cannot be used: it must be a power of two from {RING_MIN} to {RING_MAX}; the default is 67108864"
+    )]
+    RingSize {
+        /// The size asked for.
+        bytes: u32,
+    },
+    /// The object file could not be read.
+    #[error("cannot read the kernel object {path}: {source}")]
+    Object {
+        /// Its path.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// The kernel refused to load or create something.
+    #[error("the kernel refused {what}: {detail}; {remedy}")]
+    Refused {
+        /// What was refused.
+        what: String,
+        /// The kernel's answer.
+        detail: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A probe is attached but does not report.
+    #[error(
+        "probe {probe} is attached but reported nothing in {waited_ms} ms when it was provoked; another tracing tool or a kernel fault may be the cause: run `kams doctor`"
+    )]
+    ProbeSilent {
+        /// Name of the probe.
+        probe: &'static str,
+        /// How long was waited.
+        waited_ms: u64,
+    },
+    /// The provoked event came back wrong: the offsets do not fit this kernel.
+    #[error("probe {probe} reports {what}: the offsets do not fit this kernel; please report its version")]
+    ProbeWrong {
+        /// Name of the probe.
+        probe: &'static str,
+        /// What was wrong.
+        what: String,
+    },
+    /// The stream table has no room.
+    #[error("the stream table is full ({max} entries); raise `sensor.max_streams`")]
+    StreamsFull {
+        /// Its capacity.
+        max: u32,
+    },
+    /// A process id outside the table of marks.
+    #[error("process id {0} is outside the kernel's range")]
+    Pid(u32),
+    /// An operation of the operating system failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Cause.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,193 @@
+//! The reader: drains the ring buffer as fast as it fills and turns losses into gaps of their streams.
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use aya::maps::{MapData, PerCpuArray, RingBuf};
+use kams_sensor_abi::loss::Loss;
+
+use crate::event::{SensorEvent, StreamId, StreamKey};
+use crate::losses::{UserLosses, reason_of, reasons_of};
+use crate::queue::EventSender;
+use crate::record::{LostTotals, Record, parse};
+use crate::streams::{StreamTable, key_of};
+
+/// Longest sleep while something may have to be told without a ring record, ms.
+const TICK_MS: i32 = 250;
+
+/// What the reader thread owns.
+pub(crate) struct Reader {
+    pub(crate) ring: RingBuf<MapData>,
+    pub(crate) sender: EventSender,
+    pub(crate) streams: Arc<StreamTable>,
+    pub(crate) counters: Arc<PerCpuArray<MapData, u64>>,
+    pub(crate) losses: Arc<UserLosses>,
+    /// Readable when the thread is to look at `stop` or at new conditions.
+    pub(crate) wake: OwnedFd,
+    pub(crate) stop: Arc<AtomicBool>,
+    /// Payload probes are attached: losses may occur.
+    pub(crate) payload_on: Arc<AtomicBool>,
+    pub(crate) told: Told,
+}
+
+/// Losses already told, per watch.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    streams: HashMap<(StreamKey, StreamId), LostTotals>,
+    lifecycle: u64,
+    payload: u64,
+}
+
+impl Told {
+    /// What `now` has more than was told, if anything.
+    fn news(&mut self, key: StreamKey, stream: StreamId, now: LostTotals) -> Option<LostTotals> {
+        let last = self.streams.entry((key, stream)).or_default();
+        // Records of two CPUs can come out of order by a little: only growth is news.
+        if now.count <= last.count && now.bytes <= last.bytes {
+            return None;
+        }
+        let news = LostTotals {
+            bytes: now.bytes.saturating_sub(last.bytes),
+            reasons: now.reasons,
+            count: now.count.saturating_sub(last.count),
+        };
+        *last = LostTotals {
+            bytes: now.bytes.max(last.bytes),
+            reasons: now.reasons,
+            count: now.count.max(last.count),
+        };
+        Some(news)
+    }
+}
+
+impl Reader {
+    /// Runs until stopped or until nobody receives any more.
+    pub(crate) fn run(mut self) {
+        while !self.stop.load(Ordering::Acquire) && !self.sender.is_closed() {
+            self.drain();
+            if self.payload_on.load(Ordering::Acquire) || self.sender.has_untold() {
+                self.look_for_untold();
+            }
+            self.sleep();
+        }
+    }
+
+    fn drain(&mut self) {
+        // One record at a time: its ring space is free again before the next is parsed.
+        while let Some(record) = self.next_record() {
+            self.deliver(record);
+        }
+    }
+
+    /// The next record that is understood; others are counted.
+    pub(crate) fn next_record(&mut self) -> Option<Record> {
+        loop {
+            let item = self.ring.next()?;
+            if let Some(record) = parse(&item) {
+                return Some(record);
+            }
+            self.losses.ring_record.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn deliver(&mut self, record: Record) {
+        match record {
+            Record::Event(event) => self.sender.lifecycle(event),
+            Record::Gap {
+                object,
+                op,
+                stream,
+                lost,
+            } => {
+                self.tell_gap(key_of(object, op), stream, lost);
+            }
+            Record::Chunk { chunk, lost } => {
+                self.tell_gap(chunk.key, chunk.stream, lost);
+                if !chunk.data.is_empty() {
+                    self.sender.payload(chunk);
+                }
+            }
+        }
+    }
+
+    fn tell_gap(&mut self, key: StreamKey, stream: StreamId, lost: LostTotals) {
+        if lost.count == 0 {
+            return;
+        }
+        if let Some(news) = self.told.news(key, stream, lost) {
+            self.sender
+                .gap(key, stream, news.bytes, &reasons_of(news.reasons));
+        }
+    }
+
+    /// Tells losses that no later record carried.
+    fn look_for_untold(&mut self) {
+        self.sender.tell();
+        let lifecycle = self.counter(Loss::RingLifecycle);
+        if lifecycle > self.told.lifecycle {
+            let records = lifecycle - self.told.lifecycle;
+            self.told.lifecycle = lifecycle;
+            self.sender.lifecycle(SensorEvent::LifecycleLost {
+                records,
+                reason: reason_of(Loss::RingLifecycle),
+            });
+        }
+        let payload = self.counter(Loss::RingPayload);
+        if payload == self.told.payload && self.told.streams.len() < 4096 {
+            return;
+        }
+        self.told.payload = payload;
+        let all = self.streams.all_values();
+        let mut living = HashMap::with_capacity(all.len().min(self.told.streams.len()));
+        for (key, value) in all {
+            let place = (key_of(key.object, key.op), StreamId(value.id));
+            let totals = LostTotals {
+                bytes: value.lost_bytes,
+                reasons: value.lost_reasons,
+                count: value.lost_count,
+            };
+            self.tell_gap(place.0, place.1, totals);
+            if let Some(told) = self.told.streams.get(&place) {
+                living.insert(place, *told);
+            }
+        }
+        // Watches that ended leave nothing behind.
+        self.told.streams = living;
+    }
+
+    fn counter(&self, loss: Loss) -> u64 {
+        self.counters
+            .get(&(loss as u32), 0)
+            .map_or(0, |values| values.iter().sum())
+    }
+
+    fn sleep(&self) {
+        let timeout = if self.payload_on.load(Ordering::Acquire) || self.sender.has_untold() {
+            TICK_MS
+        } else {
+            // Lifecycle losses are told with the next tick after the next record; a minute bounds it.
+            60_000
+        };
+        let mut fds = [
+            libc::pollfd {
+                fd: self.ring.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            },
+            libc::pollfd {
+                fd: self.wake.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            },
+        ];
+        // SAFETY: `fds` is a valid array of two entries whose descriptors are open; poll writes only `revents`.
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout) };
+        if ready > 0 && fds[1].revents != 0 {
+            let mut count = 0u64;
+            // SAFETY: reads at most eight bytes into a u64 from our own eventfd, which is non-blocking.
+            let _drained = unsafe { libc::read(self.wake.as_raw_fd(), (&raw mut count).cast(), 8) };
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The running sensor.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use crate::control::{Inner, SensorControl};
+use crate::loader;
+use crate::losses::UserLosses;
+use crate::options::{SensorError, SensorOptions};
+use crate::queue::{self, SensorEvents};
+use crate::ring::{Reader, Told};
+use crate::selftest;
+
+/// The running sensor. Dropping it stops the reader and unloads every program.
+#[derive(Debug)]
+pub struct Sensor {
+    control: SensorControl,
+    stop: Arc<AtomicBool>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Sensor {
+    /// Loads the kernel side, proves every probe by provoking one event each, and begins to deliver.
+    ///
+    /// From the return on, every exec of the host and everything about marked processes is in the events. Takes
+    /// about half a second; blocking.
+    pub fn start(options: SensorOptions) -> Result<(Self, SensorEvents), SensorError> {
+        let loaded = loader::load(&options)?;
+        let counters = Arc::new(loaded.counters);
+        let user_losses = Arc::new(UserLosses::default());
+        let (sender, events, queue_used) = queue::channel(options.queue_bytes, Arc::clone(&user_losses));
+        let wake = eventfd()?;
+        let reader_wake = wake.try_clone().map_err(|source| SensorError::Io {
+            what: "cannot duplicate a descriptor",
+            source,
+        })?;
+        let payload_on = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
+        let control = SensorControl(Arc::new(Inner {
+            programs: loaded.programs,
+            marks: loaded.marks,
+            streams: Arc::clone(&loaded.streams),
+            counters: Arc::clone(&counters),
+            force: Mutex::new(loaded.force),
+            user_losses: Arc::clone(&user_losses),
+            queue_used,
+            queue_bound: options.queue_bytes,
+            payload_on: Arc::clone(&payload_on),
+            wake,
+            proved: AtomicBool::new(false),
+        }));
+        let mut reader = Reader {
+            ring: loaded.ring,
+            sender,
+            streams: loaded.streams,
+            counters,
+            losses: user_losses,
+            wake: reader_wake,
+            stop: Arc::clone(&stop),
+            payload_on,
+            told: Told::default(),
+        };
+        selftest::prove(&control, &mut reader)?;
+        control.0.proved.store(true, Ordering::Release);
+        let reader = std::thread::Builder::new()
+            .name("kams-sensor".into())
+            .spawn(move || reader.run())
+            .map_err(|source| SensorError::Io {
+                what: "cannot start the reader thread",
+                source,
+            })?;
+        Ok((
+            Self {
+                control,
+                stop,
+                reader: Some(reader),
+            },
+            events,
+        ))
+    }
+
+    /// A handle to change what is watched.
+    pub fn control(&self) -> SensorControl {
+        self.control.clone()
+    }
+
+    /// Stops: detaches and unloads every program and ends the reader. Handles that remain can no longer watch.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Sensor {
+    fn drop(&mut self) {
+        self.control.0.programs.unload();
+        self.stop.store(true, Ordering::Release);
+        self.control.wake();
+        if let Some(reader) = self.reader.take() {
+            // A panicked reader has nothing more to tell than its panic message.
+            let _panicked = reader.join();
+        }
+    }
+}
+
+fn eventfd() -> Result<OwnedFd, SensorError> {
+    // SAFETY: no memory is passed; a non-negative result is a new descriptor that nobody else owns.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(SensorError::Io {
+            what: "cannot create an event descriptor",
+            source: std::io::Error::last_os_error(),
+        });
+    }
+    // SAFETY: `fd` was just created and is owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

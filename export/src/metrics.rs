@@ -1,0 +1,248 @@
+//! The Prometheus registry of the daemon (names: SPEC section 7).
+//!
+//! One [`Metrics`] is made at start and shared. No label ever holds a pid, a session id or an argument; labels
+//! that outsiders name are bounded by [`labels::Cap`].
+
+pub mod labels;
+mod record;
+
+pub use record::{Operation, value_of};
+
+use prometheus::{
+    Encoder, Gauge, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder, core::Collector,
+};
+
+use labels::Cap;
+
+/// Content type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// Bounds, in seconds, that the OpenTelemetry conventions for MCP advise for operation durations.
+pub const DURATION_BUCKETS: [f64; 14] = [
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
+];
+
+/// Limits on label values that servers and agents choose.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LabelLimits {
+    /// Distinct servers.
+    pub servers: usize,
+    /// Distinct tools; one server may bring a quarter of them.
+    pub tools: usize,
+}
+
+impl Default for LabelLimits {
+    fn default() -> Self {
+        Self {
+            servers: 200,
+            tools: 400,
+        }
+    }
+}
+
+/// A metric could not be registered: the name is taken or malformed, which is an error in this crate.
+#[derive(Debug, thiserror::Error)]
+#[error("metrics registry: {0}")]
+pub struct MetricsError(#[from] prometheus::Error);
+
+/// All metrics. Recording methods are in `record.rs`.
+pub struct Metrics {
+    registry: Registry,
+    servers_seen: Cap,
+    tools_seen: Cap,
+    errors_seen: Cap,
+    operations_seen: Cap,
+    rules_seen: Cap,
+    operation_seconds: HistogramVec,
+    servers: IntGaugeVec,
+    agents: IntGauge,
+    events: IntCounterVec,
+    sensor_events: IntCounterVec,
+    sensor_lost: IntCounterVec,
+    probe_attached: IntGaugeVec,
+    frames: IntCounterVec,
+    map_entries: IntGaugeVec,
+    map_capacity: IntGaugeVec,
+    enabled: IntGauge,
+    config_reload: IntCounterVec,
+    drift: IntCounterVec,
+    findings: IntCounterVec,
+    cost_tokens: IntCounterVec,
+    definition_tokens: IntGaugeVec,
+    store_errors: IntCounterVec,
+    policy_reload: IntCounterVec,
+    policy_info: IntGaugeVec,
+    decisions: IntCounterVec,
+    restrictions: IntGaugeVec,
+    waste: IntCounterVec,
+    feed_missed: IntCounterVec,
+}
+
+impl Metrics {
+    /// A registry with nothing counted. `version` and `commit` go into `kams_build_info`; `start` is the
+    /// daemon's start in seconds since the epoch.
+    pub fn new(version: &str, commit: &str, start: f64, limits: LabelLimits) -> Result<Self, MetricsError> {
+        let registry = Registry::new();
+        let r = &registry;
+        let build = gauges(
+            r,
+            "kams_build_info",
+            "Version of the daemon; always 1.",
+            &["version", "commit"],
+        )?;
+        build.with_label_values(&[version, commit]).set(1);
+        let start_time = gauge(r, "kams_start_time_seconds", "When the daemon started.")?;
+        start_time.set(start);
+        let seconds = HistogramOpts::new(
+            "mcp_client_operation_duration_seconds",
+            "Time from an MCP request to its answer, read at the agent's end.",
+        );
+        let operation_seconds = register(
+            r,
+            HistogramVec::new(
+                seconds.buckets(DURATION_BUCKETS.to_vec()),
+                &[
+                    "mcp_method_name",
+                    "gen_ai_tool_name",
+                    "error_type",
+                    "network_transport",
+                ],
+            )?,
+        )?;
+        Ok(Self {
+            servers_seen: Cap::new(limits.servers, limits.servers),
+            tools_seen: Cap::new(limits.tools, (limits.tools / 4).max(1)),
+            errors_seen: Cap::new(32, 8),
+            operations_seen: Cap::new(limits.tools.saturating_mul(4), usize::MAX),
+            rules_seen: Cap::new(1_000, usize::MAX),
+            operation_seconds,
+            servers: gauges(r, "kams_servers", "MCP servers by state.", &["state"])?,
+            agents: int_gauge(r, "kams_agents", "Agent processes that live now.")?,
+            events: counters(r, "kams_events_total", "Events by type.", &["event"])?,
+            sensor_events: counters(
+                r,
+                "kams_sensor_events_total",
+                "Records read from the kernel.",
+                &["kind"],
+            )?,
+            sensor_lost: counters(
+                r,
+                "kams_sensor_lost_total",
+                "What was lost, cut or unreadable.",
+                &["stage", "reason"],
+            )?,
+            probe_attached: gauges(
+                r,
+                "kams_sensor_probe_attached",
+                "1 where the probe is attached.",
+                &["probe"],
+            )?,
+            frames: counters(
+                r,
+                "kams_frames_total",
+                "Framed messages by outcome.",
+                &["outcome"],
+            )?,
+            map_entries: gauges(
+                r,
+                "kams_map_entries",
+                "Entries in a kernel or engine table.",
+                &["map"],
+            )?,
+            map_capacity: gauges(
+                r,
+                "kams_map_capacity",
+                "Most entries that table can hold.",
+                &["map"],
+            )?,
+            enabled: int_gauge(r, "kams_enabled", "0 after `kams off`.")?,
+            config_reload: counters(
+                r,
+                "kams_config_reload_total",
+                "Reloads of the configuration.",
+                &["result"],
+            )?,
+            drift: counters(
+                r,
+                "mcp_integrity_drift_count_total",
+                "Changes of a tool's definition against its baseline.",
+                &["server", "change"],
+            )?,
+            findings: counters(
+                r,
+                "kams_finding_count_total",
+                "Findings other than definition drift.",
+                &["detector", "severity", "action"],
+            )?,
+            cost_tokens: counters(
+                r,
+                "mcp_context_cost_tokens_total",
+                "Tokens that results put into the model's context.",
+                &["server", "estimated"],
+            )?,
+            definition_tokens: gauges(
+                r,
+                "mcp_context_definition_tokens",
+                "Tokens that a server's tool definitions occupy in the context (an estimate).",
+                &["server"],
+            )?,
+            store_errors: counters(r, "kams_store_errors_total", "Failed store operations.", &["op"])?,
+            policy_reload: counters(
+                r,
+                "kams_policy_reload_total",
+                "Reloads of the policy.",
+                &["result"],
+            )?,
+            policy_info: gauges(r, "kams_policy_info", "The policy in force; always 1.", &["hash"])?,
+            decisions: counters(
+                r,
+                "kams_decisions_total",
+                "Policy decisions.",
+                &["decision", "rule"],
+            )?,
+            restrictions: gauges(r, "kams_restrictions", "Restrictions in force.", &["action"])?,
+            waste: counters(r, "kams_waste_total", "Waste findings by rule.", &["rule"])?,
+            feed_missed: counters(
+                r,
+                "kams_follower_missed_total",
+                "Records that slow followers of the event stream missed.",
+                &[],
+            )?,
+            registry,
+        })
+    }
+
+    /// The text exposition of everything counted so far.
+    pub fn render(&self) -> Result<Vec<u8>, MetricsError> {
+        let mut out = Vec::with_capacity(16 * 1024);
+        TextEncoder::new().encode(&self.registry.gather(), &mut out)?;
+        Ok(out)
+    }
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> Result<C, MetricsError> {
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
+fn counters(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntCounterVec, MetricsError> {
+    register(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
+}
+
+fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, MetricsError> {
+    register(registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
+}
+
+fn int_gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, MetricsError> {
+    register(registry, IntGauge::new(name, help)?)
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> Result<Gauge, MetricsError> {
+    register(registry, Gauge::new(name, help)?)
+}

@@ -1,0 +1,308 @@
+//! Whether a stream that looks like a server's standard streams is MCP.
+//!
+//! Helpers of an agent (shells, git, language servers) have the same file descriptors as MCP servers; what the
+//! agent writes first tells them apart.
+
+use crate::Direction;
+use crate::envelope::{Class, Envelope, Message};
+use crate::framer::{Frame, FrameKind, Framer};
+use crate::json::{JsonKind, pick, string};
+use crate::method::Method;
+use crate::revision::Revision;
+
+/// Default bound on what is read before the stream is given up, per direction: 256 KiB.
+pub const DEFAULT_LIMIT: usize = 256 << 10;
+
+/// JSON-RPC lines of the agent that are not distinctive, before the stream is given up.
+const MAX_PLAIN_LINES: u32 = 16;
+
+const LSP: &[u8] = b"content-length:";
+
+/// What is known of the stream.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// Not enough was seen.
+    Pending,
+    /// It is MCP.
+    Mcp(Confirmed),
+    /// It is not.
+    Rejected(Reason),
+}
+
+/// By what a stream was confirmed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Confirmed {
+    /// The evidence.
+    pub by: Evidence,
+    /// The revision that it names.
+    pub revision: Option<Revision>,
+}
+
+/// What confirmed a stream.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Evidence {
+    /// An `initialize` request with a textual protocol version.
+    Initialize,
+    /// A `server/discover` request.
+    Discover,
+    /// A server's answer that only MCP gives: protocol version and server info, or the `_meta` of a stateless result.
+    ServerAnswer,
+    /// A request or notification that only MCP has.
+    Method(Method),
+}
+
+/// Why a stream is not MCP.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Reason {
+    /// It ended first: a helper whose standard input is closed at once.
+    #[error("the stream ended before a message")]
+    Eof,
+    /// The agent's first byte cannot begin JSON.
+    #[error("the agent writes something else than JSON")]
+    NotJson,
+    /// `Content-Length:` headers: the language server protocol or one like it.
+    #[error("the agent writes Content-Length headers, as for a language server")]
+    LanguageServer,
+    /// JSON-RPC of another protocol, such as the agent client protocol, whose version is a number.
+    #[error("JSON-RPC of another protocol")]
+    OtherProtocol,
+    /// Nothing distinctive within the limit.
+    #[error("nothing distinctive within the limit")]
+    Limit,
+}
+
+/// The classifier of one stream. Both directions may be fed in any order; once decided it stays decided.
+#[derive(Debug)]
+pub struct Confirm {
+    to_server: Side,
+    to_client: Side,
+    limit: u64,
+    /// The stream's start was not seen, so its first bytes prove nothing.
+    late: bool,
+    plain: u32,
+    verdict: Verdict,
+}
+
+#[derive(Debug)]
+struct Side {
+    framer: Framer,
+    fed: u64,
+    /// The first bytes that are no space, at most as many as the LSP header has.
+    head: Vec<u8>,
+}
+
+impl Confirm {
+    /// A stream that is seen from its start. `limit` bounds what is read of each direction, in bytes.
+    pub fn new(limit: usize) -> Self {
+        Self::with(limit, false)
+    }
+
+    /// A stream that was joined midway: each direction is read from its first newline on.
+    pub fn late(limit: usize) -> Self {
+        Self::with(limit, true)
+    }
+
+    fn with(limit: usize, late: bool) -> Self {
+        let side = || Side {
+            framer: if late {
+                Framer::mid_stream(limit)
+            } else {
+                Framer::new(limit)
+            },
+            fed: 0,
+            head: Vec::new(),
+        };
+        Self {
+            to_server: side(),
+            to_client: side(),
+            limit: limit as u64,
+            late,
+            plain: 0,
+            verdict: Verdict::Pending,
+        }
+    }
+
+    /// What is known so far.
+    pub const fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Takes bytes of one direction.
+    pub fn feed(&mut self, direction: Direction, bytes: &[u8]) -> &Verdict {
+        if self.verdict != Verdict::Pending {
+            return &self.verdict;
+        }
+        if direction == Direction::ToServer && !self.late {
+            self.look_at_head(bytes);
+        }
+        let mut rest = bytes;
+        while self.verdict == Verdict::Pending {
+            let side = match direction {
+                Direction::ToServer => &mut self.to_server,
+                Direction::ToClient => &mut self.to_client,
+            };
+            let Some(frame) = side.framer.next_frame(&mut rest) else {
+                break;
+            };
+            let line = judge_frame(direction, frame, self.late);
+            self.take(line);
+        }
+        let side = match direction {
+            Direction::ToServer => &mut self.to_server,
+            Direction::ToClient => &mut self.to_client,
+        };
+        side.fed = side.fed.saturating_add(bytes.len() as u64);
+        if self.verdict == Verdict::Pending && side.fed > self.limit {
+            self.verdict = Verdict::Rejected(Reason::Limit);
+        }
+        &self.verdict
+    }
+
+    /// Bytes of one direction were lost: from here on the stream counts as joined midway.
+    pub fn gap(&mut self, direction: Direction, lost: u64) {
+        self.late = true;
+        match direction {
+            Direction::ToServer => self.to_server.framer.gap(lost),
+            Direction::ToClient => self.to_client.framer.gap(lost),
+        }
+    }
+
+    /// One direction ended.
+    pub fn eof(&mut self, direction: Direction) -> &Verdict {
+        if self.verdict == Verdict::Pending {
+            let side = match direction {
+                Direction::ToServer => &mut self.to_server,
+                Direction::ToClient => &mut self.to_client,
+            };
+            let line = side
+                .framer
+                .finish()
+                .map(|frame| judge_frame(direction, frame, self.late));
+            if let Some(line) = line {
+                self.take(line);
+            }
+            if self.verdict == Verdict::Pending {
+                self.verdict = Verdict::Rejected(Reason::Eof);
+            }
+        }
+        &self.verdict
+    }
+
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::Nothing => {}
+            Line::Plain => {
+                self.plain += 1;
+                if self.plain > MAX_PLAIN_LINES {
+                    self.verdict = Verdict::Rejected(Reason::Limit);
+                }
+            }
+            Line::Decides(verdict) => self.verdict = verdict,
+        }
+    }
+
+    /// Rejects by the first bytes, without waiting for a line that may never end.
+    fn look_at_head(&mut self, bytes: &[u8]) {
+        let head = &mut self.to_server.head;
+        for &byte in bytes {
+            if head.len() >= LSP.len() {
+                break;
+            }
+            if !(head.is_empty() && byte.is_ascii_whitespace()) {
+                head.push(byte.to_ascii_lowercase());
+            }
+        }
+        match head.first() {
+            None | Some(b'{' | b'[') => {}
+            Some(_) if head.as_slice() == LSP => self.verdict = Verdict::Rejected(Reason::LanguageServer),
+            Some(_) if LSP.starts_with(head) => {}
+            Some(_) => self.verdict = Verdict::Rejected(Reason::NotJson),
+        }
+    }
+}
+
+/// What one line says.
+enum Line {
+    /// Nothing to the question.
+    Nothing,
+    /// JSON-RPC that several protocols share.
+    Plain,
+    /// It decides.
+    Decides(Verdict),
+}
+
+fn judge_frame(direction: Direction, frame: Frame<'_>, late: bool) -> Line {
+    let (FrameKind::Line(line) | FrameKind::Unterminated(line)) = frame.kind else {
+        return Line::Nothing;
+    };
+    match Message::parse(line) {
+        Ok(Message::Single(envelope)) => judge(direction, &envelope),
+        Ok(Message::Batch(elements)) => elements
+            .iter()
+            .flatten()
+            .map(|envelope| judge(direction, envelope))
+            .find(|line| matches!(line, Line::Decides(_)))
+            .unwrap_or(Line::Plain),
+        // Servers print banners on standard output; agents do not write them on a server's standard input.
+        Err(_) if direction == Direction::ToServer && !late => {
+            Line::Decides(Verdict::Rejected(Reason::NotJson))
+        }
+        Err(_) => Line::Nothing,
+    }
+}
+
+fn judge(direction: Direction, envelope: &Envelope<'_>) -> Line {
+    let mcp = |by, revision| Line::Decides(Verdict::Mcp(Confirmed { by, revision }));
+    let other = Line::Decides(Verdict::Rejected(Reason::OtherProtocol));
+    match envelope.class() {
+        Class::Request | Class::Notification => {
+            let method = Method::from_name(envelope.method.as_deref().unwrap_or_default());
+            let params = envelope.params.as_ref().map_or("", |params| params.get());
+            if method == Method::Initialize {
+                return match pick(params, ["protocolVersion"])[0].and_then(string) {
+                    Some(version) if !envelope.oddities.version && direction == Direction::ToServer => {
+                        mcp(Evidence::Initialize, Some(Revision::from_name(&version)))
+                    }
+                    _ => other,
+                };
+            }
+            if envelope.oddities.version || !method.is_distinctive() {
+                return Line::Plain;
+            }
+            let revision = crate::meta::Meta::of(params).and_then(|meta| meta.revision);
+            match method {
+                Method::Discover => mcp(Evidence::Discover, revision),
+                method => mcp(Evidence::Method(method), revision),
+            }
+        }
+        Class::Response if direction == Direction::ToClient && !envelope.oddities.version => {
+            judge_answer(envelope).unwrap_or(Line::Nothing)
+        }
+        Class::Response | Class::Malformed => Line::Nothing,
+    }
+}
+
+/// An answer that only an MCP server gives, or that another protocol's server gives to `initialize`.
+fn judge_answer(envelope: &Envelope<'_>) -> Option<Line> {
+    let result = envelope
+        .result
+        .as_ref()
+        .filter(|result| result.kind() == JsonKind::Object)?;
+    let [version, info, meta] = pick(result.get(), ["protocolVersion", "serverInfo", "_meta"]);
+    let named = |info: Option<&str>| info.is_some_and(|info| pick(info, ["name"])[0].is_some());
+    let by_meta = meta
+        .and_then(crate::meta::Meta::read)
+        .and_then(|meta| meta.server_info);
+    let revision = match version.map(|version| (version, string(version))) {
+        Some((_, Some(version))) if named(info) => Some(Revision::from_name(&version)),
+        Some((version, None)) if version.starts_with(|c: char| c.is_ascii_digit()) => {
+            return Some(Line::Decides(Verdict::Rejected(Reason::OtherProtocol)));
+        }
+        _ if by_meta.is_some_and(|info| named(Some(info.get()))) => None,
+        _ => return None,
+    };
+    Some(Line::Decides(Verdict::Mcp(Confirmed {
+        by: Evidence::ServerAnswer,
+        revision,
+    })))
+}

@@ -1,0 +1,76 @@
+//! Strings of JSON text.
+
+use std::borrow::Cow;
+
+/// Decodes the inside of a JSON string. Escapes that stand for no character become U+FFFD.
+pub fn unescape(inner: &str) -> Cow<'_, str> {
+    let Some((plain, mut rest)) = split_at_backslash(inner) else {
+        return Cow::Borrowed(inner);
+    };
+    let mut out = String::with_capacity(inner.len());
+    out.push_str(plain);
+    loop {
+        // `rest` begins behind a backslash.
+        let mut chars = rest.chars();
+        match chars.next() {
+            Some('u') => out.push(unit(&mut chars)),
+            Some('n') => out.push('\n'),
+            Some('t') => out.push('\t'),
+            Some('r') => out.push('\r'),
+            Some('b') => out.push('\u{8}'),
+            Some('f') => out.push('\u{c}'),
+            Some(other) => out.push(other),
+            None => return Cow::Owned(out),
+        }
+        let tail = chars.as_str();
+        match split_at_backslash(tail) {
+            Some((plain, next)) => {
+                out.push_str(plain);
+                rest = next;
+            }
+            None => {
+                out.push_str(tail);
+                return Cow::Owned(out);
+            }
+        }
+    }
+}
+
+/// What stands before the first backslash and what behind it.
+fn split_at_backslash(text: &str) -> Option<(&str, &str)> {
+    let at = memchr::memchr(b'\\', text.as_bytes())?;
+    Some((text.get(..at)?, text.get(at + 1..)?))
+}
+
+/// The character of a `\u` escape whose digits come next, with the second half of a surrogate pair.
+fn unit(chars: &mut std::str::Chars<'_>) -> char {
+    let Some(first) = hex4(chars) else {
+        return char::REPLACEMENT_CHARACTER;
+    };
+    if (0xD800..0xDC00).contains(&first) {
+        let mut ahead = chars.clone();
+        if ahead.next() == Some('\\')
+            && ahead.next() == Some('u')
+            && let Some(second) = hex4(&mut ahead)
+            && (0xDC00..0xE000).contains(&second)
+        {
+            *chars = ahead;
+            let code = 0x1_0000 + ((first - 0xD800) << 10) + (second - 0xDC00);
+            return char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+        }
+    }
+    char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+fn hex4(chars: &mut std::str::Chars<'_>) -> Option<u32> {
+    let text = chars.as_str();
+    let digits = text.get(..4)?;
+    let value = u32::from_str_radix(digits, 16).ok()?;
+    *chars = text.get(4..)?.chars();
+    Some(value)
+}
+
+/// Cuts `text` to at most `max` bytes, on a character boundary.
+pub fn cut(text: &str, max: usize) -> &str {
+    text.get(..text.floor_char_boundary(max)).unwrap_or(text)
+}

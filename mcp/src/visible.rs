@@ -1,0 +1,339 @@
+//! What a model reads of an answer: each text with its place.
+
+use std::borrow::Cow;
+
+use crate::json::{Json, Token, Tokens, pick, string, unescape};
+
+/// Longest path that is built, in bytes; deeper places keep the path of their ancestor.
+const MAX_PATH: usize = 512;
+
+/// A text that a model may read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Text<'a, 'p> {
+    /// Where it stands, from the result object on, such as `$.content[0].text`.
+    pub path: &'p str,
+    /// What kind of place that is.
+    pub origin: Origin,
+    /// The text, decoded.
+    pub text: Cow<'a, str>,
+}
+
+/// Kinds of places.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Origin {
+    /// A text block.
+    Block,
+    /// The text of an embedded or read resource.
+    Resource,
+    /// Name, title, description or address of a resource link.
+    Link,
+    /// A string within `structuredContent`.
+    Structured,
+    /// A key within `structuredContent`, or of an unknown block.
+    Key,
+    /// A string of a block of unknown type.
+    OtherBlock,
+    /// The message of a JSON-RPC error, or a string of its data.
+    Error,
+    /// A prompt's own description.
+    Description,
+}
+
+/// What an answer holds besides text.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Weight {
+    /// Bytes of text that enter the context: text blocks and resource texts.
+    pub text_bytes: u64,
+    /// Bytes of `structuredContent` as written.
+    pub structured_bytes: u64,
+    /// Decoded bytes of images.
+    pub image_bytes: u64,
+    /// Decoded bytes of audio.
+    pub audio_bytes: u64,
+    /// Decoded bytes of binary resources.
+    pub blob_bytes: u64,
+    /// Blocks, contents and messages.
+    pub items: u64,
+}
+
+/// Calls `sink` with each text of a result: of a tool call, `prompts/get`, `resources/read`, or a sampled message.
+/// Which of them it is need not be known: their members have different names. `_meta` is left out.
+pub fn texts<'a>(result: &'a Json<'_>, sink: &mut dyn FnMut(Text<'a, '_>)) -> Weight {
+    let mut walk = Walk {
+        path: Path::new(),
+        sink,
+        weight: Weight::default(),
+    };
+    let [content, structured, contents, messages, description] = pick(
+        result.get(),
+        [
+            "content",
+            "structuredContent",
+            "contents",
+            "messages",
+            "description",
+        ],
+    );
+    if let Some(content) = content {
+        walk.path.member("content");
+        walk.blocks(content);
+        walk.path.up();
+    }
+    if let Some(structured) = structured {
+        walk.weight.structured_bytes = structured.len() as u64;
+        walk.path.member("structuredContent");
+        walk.all(structured, Origin::Structured);
+        walk.path.up();
+    }
+    if let Some(contents) = contents {
+        walk.path.member("contents");
+        walk.each(contents, Walk::resource);
+        walk.path.up();
+    }
+    if let Some(messages) = messages {
+        walk.path.member("messages");
+        walk.each(messages, Walk::message);
+        walk.path.up();
+    }
+    if let Some(description) = description {
+        walk.text("description", description, Origin::Description);
+    }
+    walk.weight
+}
+
+/// Calls `sink` with the message of an `error` member and the strings of its data.
+pub fn error_texts<'a>(error: &'a Json<'_>, sink: &mut dyn FnMut(Text<'a, '_>)) {
+    let mut walk = Walk {
+        path: Path::new(),
+        sink,
+        weight: Weight::default(),
+    };
+    let [message, data] = pick(error.get(), ["message", "data"]);
+    if let Some(message) = message {
+        walk.text("message", message, Origin::Error);
+    }
+    if let Some(data) = data {
+        walk.path.member("data");
+        walk.all(data, Origin::Error);
+        walk.path.up();
+    }
+}
+
+/// Calls `sink` with every string of a value, such as a call's arguments or a tool definition. Keys are given with
+/// [`Origin::Key`] and the path of their value.
+pub fn strings<'a>(value: &'a Json<'_>, origin: Origin, sink: &mut dyn FnMut(Text<'a, '_>)) {
+    let mut walk = Walk {
+        path: Path::new(),
+        sink,
+        weight: Weight::default(),
+    };
+    walk.all(value.get(), origin);
+}
+
+struct Walk<'s, 'a> {
+    path: Path,
+    sink: &'s mut dyn FnMut(Text<'a, '_>),
+    weight: Weight,
+}
+
+impl<'a> Walk<'_, 'a> {
+    fn emit(&mut self, origin: Origin, text: Cow<'a, str>) {
+        if matches!(
+            origin,
+            Origin::Block | Origin::Resource | Origin::Link | Origin::OtherBlock
+        ) {
+            self.weight.text_bytes += text.len() as u64;
+        }
+        (self.sink)(Text {
+            path: self.path.get(),
+            origin,
+            text,
+        });
+    }
+
+    fn text(&mut self, member: &str, value: &'a str, origin: Origin) {
+        if let Some(text) = string(value) {
+            self.path.member(member);
+            self.emit(origin, text);
+            self.path.up();
+        }
+    }
+
+    /// `content` is an array of blocks, or one block (sampling, prompt messages); some servers send a bare string.
+    fn blocks(&mut self, content: &'a str) {
+        if content.starts_with('[') {
+            self.each(content, Walk::block);
+        } else if content.starts_with('{') {
+            self.block(content);
+        } else if let Some(text) = string(content) {
+            self.emit(Origin::Block, text);
+        }
+    }
+
+    fn each(&mut self, array: &'a str, mut item: impl FnMut(&mut Self, &'a str)) {
+        let mut rest = crate::json::Elements::new(array);
+        let mut index = 0;
+        while let Some(element) = rest.next_text() {
+            self.path.index(index);
+            item(self, element);
+            self.path.up();
+            index += 1;
+        }
+    }
+
+    fn block(&mut self, block: &'a str) {
+        self.weight.items += 1;
+        let [kind, text, data, resource] = pick(block, ["type", "text", "data", "resource"]);
+        match kind.and_then(string).as_deref() {
+            Some("text") => {
+                if let Some(text) = text {
+                    self.text("text", text, Origin::Block);
+                }
+            }
+            Some("image") => self.weight.image_bytes += decoded(data),
+            Some("audio") => self.weight.audio_bytes += decoded(data),
+            Some("resource") => {
+                if let Some(resource) = resource {
+                    self.path.member("resource");
+                    self.resource(resource);
+                    self.path.up();
+                }
+            }
+            Some("resource_link") => {
+                let names = ["name", "title", "description", "uri"];
+                for (name, value) in names.iter().zip(pick(block, names)) {
+                    if let Some(value) = value {
+                        self.text(name, value, Origin::Link);
+                    }
+                }
+            }
+            _ => self.all(block, Origin::OtherBlock),
+        }
+    }
+
+    fn resource(&mut self, resource: &'a str) {
+        self.weight.items += 1;
+        let [text, blob] = pick(resource, ["text", "blob"]);
+        if let Some(text) = text {
+            self.text("text", text, Origin::Resource);
+        }
+        self.weight.blob_bytes += decoded(blob);
+    }
+
+    fn message(&mut self, message: &'a str) {
+        if let Some(content) = pick(message, ["content"])[0] {
+            self.path.member("content");
+            self.blocks(content);
+            self.path.up();
+        }
+    }
+
+    /// All strings and keys of a value.
+    fn all(&mut self, value: &'a str, origin: Origin) {
+        // One entry per open container: the index of an array, none for an object.
+        let mut open: Vec<Option<usize>> = Vec::new();
+        for token in Tokens::new(value) {
+            if !matches!(token, Token::Key(_) | Token::CloseObject | Token::CloseArray)
+                && let Some(Some(index)) = open.last_mut()
+            {
+                self.path.index(*index);
+                *index += 1;
+            }
+            match token {
+                Token::OpenObject => open.push(None),
+                Token::OpenArray => open.push(Some(0)),
+                Token::CloseObject | Token::CloseArray => {
+                    open.pop();
+                    if !open.is_empty() {
+                        self.path.up();
+                    }
+                }
+                Token::Key(key) => {
+                    let key = unescape(key);
+                    self.path.member(&key);
+                    self.emit(Origin::Key, key);
+                }
+                Token::String(text) => {
+                    self.emit(origin, unescape(text));
+                    if !open.is_empty() {
+                        self.path.up();
+                    }
+                }
+                Token::Scalar(_) => {
+                    if !open.is_empty() {
+                        self.path.up();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Bytes behind a base64 string, by its length.
+fn decoded(data: Option<&str>) -> u64 {
+    let Some(data) = data.and_then(string) else {
+        return 0;
+    };
+    let digits = data.trim_end_matches('=').len() as u64;
+    digits / 4 * 3 + (digits % 4).saturating_sub(1)
+}
+
+/// A JSON path that grows and shrinks with the walk.
+struct Path {
+    text: String,
+    /// Length before each segment.
+    marks: Vec<usize>,
+}
+
+impl Path {
+    fn new() -> Self {
+        Self {
+            text: "$".to_owned(),
+            marks: Vec::new(),
+        }
+    }
+
+    fn get(&self) -> &str {
+        &self.text
+    }
+
+    fn member(&mut self, name: &str) {
+        self.marks.push(self.text.len());
+        if self.text.len() + name.len() + 4 > MAX_PATH {
+            return;
+        }
+        let plain = !name.is_empty()
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name
+                .chars()
+                .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
+        if plain {
+            self.text.push('.');
+            self.text.push_str(name);
+        } else {
+            self.text.push_str("['");
+            self.text.extend(name.chars().flat_map(|c| {
+                match c {
+                    '\'' | '\\' => [Some('\\'), Some(c)],
+                    other => [Some(other), None],
+                }
+                .into_iter()
+                .flatten()
+            }));
+            self.text.push_str("']");
+        }
+    }
+
+    fn index(&mut self, index: usize) {
+        self.marks.push(self.text.len());
+        if self.text.len() + 24 <= MAX_PATH {
+            self.text.push_str(&format!("[{index}]"));
+        }
+    }
+
+    fn up(&mut self) {
+        if let Some(mark) = self.marks.pop() {
+            self.text.truncate(mark);
+        }
+    }
+}
