@@ -12,7 +12,7 @@ use kams_tests::stage::{ServerEntry, Stage};
 use libtest_mimic::Trial;
 use serde_json::json;
 
-use crate::context::{BOX, Context, Scene, one_talk};
+use crate::context::{BOX, Context, Scene, Verdict, one_talk};
 
 const EVERYTHING: &str = "npm:@modelcontextprotocol/server-everything";
 
@@ -21,15 +21,15 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         name: format!("agents::{name}"),
         agent,
         server: EVERYTHING.to_owned(),
-        rigour: Rigour::RealAgent,
+        verdict: Verdict::Same(Rigour::RealAgent),
         packages: true,
         play: Box::new(play),
     };
     [
-        scene("claude-code", "claude", |stage| cli(Cli::Claude, stage)),
+        scene("claude-code", "claude-code", |stage| cli(Cli::Claude, stage)),
         scene("codex", "codex", |stage| cli(Cli::Codex, stage)),
-        scene("gemini-cli", "gemini", |stage| cli(Cli::Gemini, stage)),
-        scene("inspector", "node", inspect),
+        scene("gemini-cli", "gemini-cli", |stage| cli(Cli::Gemini, stage)),
+        scene("inspector", "npm:@modelcontextprotocol/inspector", inspect),
     ]
     .map(|scene| context.trial(scene))
     .into()

@@ -1,10 +1,13 @@
-//! What all tests share: whether and where Kams runs, and the comparison after each scene.
+//! What all tests share: where Kams runs, and the comparison after each scene.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Result, ensure};
-use kams_tests::compare::Rigour;
+use anyhow::{Context as _, Result, bail, ensure};
+use kams_tests::compare::{Rigour, compare};
+use kams_tests::event::Event;
+use kams_tests::kams::Kams;
 use kams_tests::kit;
 use kams_tests::stage::Stage;
 use kams_tests::wire::Talk;
@@ -14,10 +17,13 @@ use libtest_mimic::{Completion, Failed, Trial};
 pub(crate) const BOX: &str = env!("CARGO_BIN_EXE_kams-box");
 pub(crate) const FORM_AGENT: &str = env!("CARGO_BIN_EXE_form-agent");
 pub(crate) const FORM_SERVER: &str = env!("CARGO_BIN_EXE_form-server");
+pub(crate) const ODD_AGENT: &str = env!("CARGO_BIN_EXE_odd-agent");
 
 /// Shared by all trials.
 pub(crate) struct Context {
     harness_only: bool,
+    /// The daemon that most tests share, started by the first.
+    shared: Mutex<Option<Arc<Kams>>>,
 }
 
 /// Plays a scene on its stage.
@@ -27,21 +33,71 @@ pub(crate) type Play = Box<dyn Fn(&Stage) -> Result<()> + Send>;
 pub(crate) struct Scene {
     /// Name of the trial.
     pub(crate) name: String,
-    /// Name of the agent.
+    /// Part of the agent's name.
     pub(crate) agent: &'static str,
     /// Identity of the server.
     pub(crate) server: String,
     /// Exactness.
-    pub(crate) rigour: Rigour,
+    pub(crate) verdict: Verdict,
     /// Plays it and checks that agent and server did what they should.
     pub(crate) play: Play,
     /// Needs npm and Python packages.
     pub(crate) packages: bool,
 }
 
+/// How to judge what was seen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// The events must be the record.
+    Same(Rigour),
+    /// The events must be the record, or a loss must have been counted.
+    SameOrCounted,
+}
+
 impl Context {
     pub(crate) fn new(harness_only: bool) -> Self {
-        Self { harness_only }
+        Self {
+            harness_only,
+            shared: Mutex::new(None),
+        }
+    }
+
+    /// Whether Kams stays out of it.
+    pub(crate) fn harness_only(&self) -> bool {
+        self.harness_only
+    }
+
+    /// Why tests that start Kams cannot run here; none where they can.
+    pub(crate) fn hindrance(&self) -> Option<&'static str> {
+        if self.harness_only {
+            Some("only the harness is tested")
+        } else if !rustix::process::geteuid().is_root() {
+            Some("needs root: kamsd loads kernel programs")
+        } else {
+            None
+        }
+    }
+
+    /// The shared daemon.
+    pub(crate) fn kams(&self) -> Result<Arc<Kams>> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kams) = &*shared {
+            return Ok(Arc::clone(kams));
+        }
+        let kams = Arc::new(Kams::start(&programs(), "")?);
+        Ok(Arc::clone(shared.insert(kams)))
+    }
+
+    /// Stops the shared daemon: one that runs alone is needed.
+    pub(crate) fn stop_shared(&self) -> Result<()> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(kams) = shared else { return Ok(()) };
+        let Ok(kams) = Arc::try_unwrap(kams) else {
+            bail!("a test still uses the shared daemon")
+        };
+        let (status, log) = kams.stop()?;
+        ensure!(status.success(), "the shared kamsd ended with {status}\n{log}");
+        Ok(())
     }
 
     /// The trial of a scene: plays it on a stage of its own, then compares.
@@ -50,18 +106,92 @@ impl Context {
         Trial::ignorable_test(scene.name.clone(), move || context.run(&scene))
     }
 
+    /// A trial that needs Kams, and no packages.
+    pub(crate) fn with_kams(self: &Arc<Self>, name: &str, test: fn(&Self) -> Result<()>) -> Trial {
+        let context = Arc::clone(self);
+        Trial::ignorable_test(name, move || {
+            if let Some(hindrance) = context.hindrance() {
+                return Ok(Completion::ignored_with(hindrance));
+            }
+            finished(test(&context))
+        })
+    }
+
     fn run(&self, scene: &Scene) -> Result<Completion, Failed> {
         if let Some(missing) = kit::missing_packages().filter(|_| scene.packages) {
             return Ok(Completion::ignored_with(missing));
         }
-        let stage = Stage::new()?;
-        (scene.play)(&stage).map_err(|error| format!("{error:#}"))?;
-        one_talk(&stage).map_err(|error| format!("{error:#}"))?;
         if self.harness_only {
-            return Ok(Completion::Completed);
+            return finished(Stage::new().and_then(|stage| {
+                (scene.play)(&stage)?;
+                one_talk(&stage).map(drop)
+            }));
         }
-        Err("no daemon".into())
+        match self.hindrance() {
+            Some(hindrance) => Ok(Completion::ignored_with(hindrance)),
+            None => finished(self.watched(scene)),
+        }
     }
+
+    fn watched(&self, scene: &Scene) -> Result<()> {
+        let kams = self.kams()?;
+        let lost = kams.metric("kams_sensor_lost_total")?;
+        let mark = kams.mark();
+        let stage = Stage::new()?;
+        (scene.play)(&stage)?;
+        let talk = one_talk(&stage)?;
+        let events = settled(&kams, mark, 1)?;
+        let servers = by_server(&events);
+        ensure!(
+            servers.len() == 1,
+            "one server spoke MCP, Kams shows {}: {servers:#?}",
+            servers.len()
+        );
+        let (_, events) = servers.into_iter().next().context("one server")?;
+        let named = |event: &Event| event.server.as_deref() == Some(scene.server.as_str());
+        ensure!(
+            events.last().is_some_and(named),
+            "not taken for {}: {:#?}",
+            scene.server,
+            events.last()
+        );
+        let agent = events
+            .last()
+            .and_then(|event| event.agent.clone())
+            .unwrap_or_default();
+        ensure!(
+            agent.contains(scene.agent),
+            "`{agent}` does not name the agent {}",
+            scene.agent
+        );
+        match scene.verdict {
+            Verdict::Same(rigour) => compare(&talk, &events, rigour),
+            Verdict::SameOrCounted => compare(&talk, &events, Rigour::Exact).or_else(|difference| {
+                let counted = kams.metric("kams_sensor_lost_total")? > lost;
+                ensure!(counted, "a silent loss: {difference:#}");
+                let last = talk.tool_calls().last().map(|call| call.id.clone());
+                let recovered = events
+                    .iter()
+                    .any(|event| event.event == "tool_result" && event.request_id == last);
+                ensure!(
+                    recovered,
+                    "after the loss the plain call is not seen: {events:#?}"
+                );
+                Ok(())
+            }),
+        }
+    }
+}
+
+fn finished(outcome: Result<()>) -> Result<Completion, Failed> {
+    outcome
+        .map(|()| Completion::Completed)
+        .map_err(|error| format!("{error:#}").into())
+}
+
+/// Where kamsd and kams lie: beside the drivers.
+pub(crate) fn programs() -> PathBuf {
+    Path::new(BOX).parent().map_or_else(PathBuf::new, Path::to_owned)
 }
 
 /// The record of the one server of a stage.
@@ -75,6 +205,50 @@ pub(crate) fn one_talk(stage: &Stage) -> Result<Talk> {
     let talk = talks.remove(0);
     ensure!(!talk.exchanges.is_empty(), "the server recorded nothing");
     Ok(talk)
+}
+
+/// Waits until `servers` servers that spoke MCP have ended, and all that came before has been shown.
+pub(crate) fn settled(kams: &Kams, mark: usize, servers: usize) -> Result<Vec<Event>> {
+    let events = kams.wait(mark, "the end of the server", |events| gone(events) >= servers)?;
+    // One more session: what comes before its end in the stream is complete.
+    let before = events.len();
+    let stage = Stage::new()?;
+    let mut last = stage.command(FORM_AGENT);
+    last.args(["pipe-write", FORM_SERVER])
+        .env("KAMS_WITNESS", stage.path("witness"));
+    stage.run_well(&mut last)?;
+    let pid = one_talk(&stage)?.pid;
+    let ended = |event: &Event| event.event == "server_gone" && event.server_pid == Some(pid);
+    let mut all = kams.wait(mark, "the end of the barrier", |events| {
+        events.get(before..).unwrap_or_default().iter().any(ended)
+    })?;
+    let barrier = all
+        .iter()
+        .rev()
+        .find(|event| ended(event))
+        .and_then(|event| event.server_id);
+    all.retain(|event| event.server_id.is_none() || event.server_id != barrier);
+    Ok(all)
+}
+
+fn gone(events: &[Event]) -> usize {
+    let spoke = by_server(events);
+    spoke
+        .values()
+        .filter(|events| events.iter().any(|event| event.event == "server_gone"))
+        .count()
+}
+
+/// The events of each server that spoke MCP, by its number.
+pub(crate) fn by_server(events: &[Event]) -> BTreeMap<u64, Vec<Event>> {
+    let mut servers: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
+    for event in events {
+        if let Some(id) = event.server_id {
+            servers.entry(id).or_default().push(event.clone());
+        }
+    }
+    servers.retain(|_, events| events.iter().any(|event| event.event == "server_confirmed"));
+    servers
 }
 
 /// The base name of a path, as Kams names an executable.

@@ -8,6 +8,8 @@ mod agents;
 mod context;
 mod forms;
 mod servers;
+mod transcripts;
+mod trouble;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,9 +27,11 @@ fn main() -> ExitCode {
         ..Arguments::from_iter(words)
     };
     let trials = [
+        transcripts::trials(&context),
         servers::trials(&context),
         agents::trials(&context),
         forms::trials(&context),
+        trouble::trials(&context),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }

@@ -13,7 +13,7 @@ use kams_tests::stage::{ServerEntry, Stage};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::context::{Context, Scene};
+use crate::context::{Context, Scene, Verdict};
 
 /// A launch, the calls made and the outcome of each, as the server records it.
 struct Row {
@@ -195,13 +195,13 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         .map(|row| {
             context.trial(Scene {
                 name: format!("servers::{}", row.name),
-                agent: if row.sdk == Sdk::TypeScript {
-                    "node"
-                } else {
-                    "python"
+                agent: match row.sdk {
+                    Sdk::TypeScript => "sdk.mjs",
+                    Sdk::PythonSession => "session.py",
+                    Sdk::PythonClient => "client.py",
                 },
                 server: row.identity.to_owned(),
-                rigour: Rigour::Exact,
+                verdict: Verdict::Same(Rigour::Exact),
                 packages: true,
                 play: Box::new(|stage| play(row, stage)),
             })

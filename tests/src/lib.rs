@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+pub mod churn;
 pub mod compare;
 pub mod event;
 pub mod forms;
+pub mod kams;
 pub mod kit;
 pub mod mock_llm;
 pub mod netbox;

@@ -124,6 +124,13 @@ fn messages(stream: &[u8], noise: &mut usize) -> Vec<Message> {
     found
 }
 
+impl Talk {
+    /// Pairs what a server read with what it wrote.
+    pub fn from_streams(pid: u32, argv: Vec<String>, input: &[u8], output: &[u8]) -> Self {
+        pair(pid, argv, input, output)
+    }
+}
+
 fn pair(pid: u32, argv: Vec<String>, input: &[u8], output: &[u8]) -> Talk {
     let mut noise = 0;
     let sides = [

@@ -22,7 +22,13 @@ struct Bench {
     args: &'static [&'static str],
 }
 
-const BENCHES: &[Bench] = &[];
+const BENCHES: &[Bench] = &[Bench {
+    name: "churn",
+    about: "100,000 short-lived processes: what they cost and what stays behind",
+    package: "kams-tests",
+    program: "kams-bench",
+    args: &["churn"],
+}];
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some(name) = &arguments.name else {

@@ -25,6 +25,11 @@ enum Shown {
 
 const DEBIAN: &[Debian] = &[
     Debian {
+        package: "bpftool",
+        shown_by: Shown::Program("bpftool"),
+        needed_for: "the test that nothing stays loaded",
+    },
+    Debian {
         package: "gcc",
         shown_by: Shown::Program("cc"),
         needed_for: "building the bundled SQLite",

@@ -83,7 +83,7 @@ const STEPS: &[Step] = &[
         name: "doc",
         run: || {
             tests(
-                with(["test", "--workspace", "--doc", "--locked", "--no-fail-fast"]),
+                &with(["test", "--workspace", "--doc", "--locked", "--no-fail-fast"]),
                 false,
             )
         },
@@ -92,7 +92,7 @@ const STEPS: &[Step] = &[
         name: "harness",
         run: || {
             tests(
-                with([
+                &with([
                     "test",
                     "-p",
                     "kams-tests",

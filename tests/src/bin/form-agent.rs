@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     let case = name
         .to_str()
         .and_then(Case::named)
-        .with_context(|| format!("no case {name:?}"))?;
+        .with_context(|| format!("no case {}", name.display()))?;
     let server = args.next().context("second argument: the server")?;
     let mut command = Command::new(server);
     command.args(args);

@@ -29,7 +29,7 @@ fn main() -> Result<ExitCode> {
     let status = Command::new(&command)
         .args(args)
         .status()
-        .with_context(|| format!("start {command:?}"))?;
+        .with_context(|| format!("start {}", command.display()))?;
     Ok(status
         .code()
         .and_then(|code| u8::try_from(code).ok())

@@ -1,0 +1,180 @@
+//! The daemon's own life: configuration, reload, off and on, the end. These start daemons of their own.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use kams_tests::event::Event;
+use kams_tests::kams::Kams;
+use kams_tests::stage::Stage;
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+
+use crate::context::{Context, FORM_AGENT, FORM_SERVER, ODD_AGENT, by_server, one_talk, programs, settled};
+
+pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
+    vec![
+        context.with_kams("daemon::unknown-key", unknown_key),
+        context.with_kams("daemon::reload", reload),
+        context.with_kams("daemon::off-and-on", off_and_on),
+        context.with_kams("daemon::adopts-what-runs", adopts),
+        context.with_kams("daemon::stops-clean", stops_clean),
+    ]
+}
+
+fn unknown_key(_: &Context) -> Result<()> {
+    let stage = Stage::new()?;
+    let config = stage.write(
+        "kams.yaml",
+        "watch:\n  unknown_agents: discover\nmertics: {listen: off}\n",
+    )?;
+    let output = Command::new(programs().join("kamsd"))
+        .arg("--config")
+        .arg(&config)
+        .stdin(Stdio::null())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success(), "an unknown key was taken");
+    for word in ["kams.yaml:3:1", "mertics", "metrics"] {
+        ensure!(said.contains(word), "`{word}` is missing: {said}");
+    }
+    Ok(())
+}
+
+/// One session; how many servers Kams shows of it.
+fn shown(kams: &Kams) -> Result<usize> {
+    let mark = kams.mark();
+    let stage = Stage::new()?;
+    let mut agent = stage.command(ODD_AGENT);
+    stage.run_well(
+        agent
+            .args(["tool", "echo", FORM_SERVER])
+            .env("KAMS_WITNESS", stage.path("witness")),
+    )?;
+    let pid = one_talk(&stage)?.pid;
+    // The barrier's agent is on the list of agents, so it is always seen.
+    let events = settled(kams, mark, 0)?;
+    Ok(by_server(&events)
+        .values()
+        .filter(|events| events.iter().any(|e| e.server_pid == Some(pid)))
+        .count())
+}
+
+fn settings(unknown: &str) -> String {
+    let agent = FORM_AGENT.rsplit('/').next().unwrap_or_default();
+    format!("watch:\n  unknown_agents: {unknown}\n  agents: [{{name: barrier, executable: {agent}}}]\n")
+}
+
+fn reload(context: &Context) -> Result<()> {
+    context.stop_shared()?;
+    let kams = Kams::start(&programs(), &settings("ignore"))?;
+    ensure!(
+        shown(&kams)? == 0,
+        "an unknown agent is shown though unknown agents are ignored"
+    );
+    let text = std::fs::read_to_string(kams.config())?;
+    reloaded(
+        &kams,
+        &text.replace("unknown_agents: ignore", "unknown_agents: discover"),
+    )?;
+    ensure!(shown(&kams)? == 1, "the reloaded configuration does not hold");
+    reloaded(
+        &kams,
+        &text.replace("unknown_agents: ignore", "unknown_agents: perhaps"),
+    )?;
+    ensure!(shown(&kams)? == 1, "a bad configuration replaced a good one");
+    stop(kams)
+}
+
+/// Writes a configuration, sends SIGHUP and waits until the daemon has said something about it.
+fn reloaded(kams: &Kams, text: &str) -> Result<()> {
+    let mark = kams.mark();
+    std::fs::write(kams.config(), text)?;
+    kams.signal(Signal::HUP)?;
+    kams.wait(mark, "a word on the reload", |events| {
+        events.iter().any(|event| event.event == "daemon")
+    })
+    .map(drop)
+}
+
+fn off_and_on(context: &Context) -> Result<()> {
+    context.stop_shared()?;
+    let kams = Kams::start(&programs(), &settings("discover"))?;
+    ensure!(shown(&kams)? == 1, "nothing is shown");
+    let switch = |word: &str| -> Result<()> {
+        let output = kams.kams(&[word])?;
+        ensure!(
+            output.status.success(),
+            "kams {word}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    };
+    switch("off")?;
+    let mark = kams.mark();
+    let stage = Stage::new()?;
+    let mut agent = stage.command(ODD_AGENT);
+    stage.run_well(agent.args(["tool", "echo", FORM_SERVER]))?;
+    switch("on")?;
+    ensure!(shown(&kams)? == 1, "after `kams on` nothing is shown");
+    let spoke = by_server(&kams.since(mark)).len();
+    ensure!(
+        spoke <= 2,
+        "{spoke} servers are shown, one of them ran while Kams was off"
+    );
+    stop(kams)
+}
+
+fn adopts(context: &Context) -> Result<()> {
+    context.stop_shared()?;
+    let stage = Stage::new()?;
+    let mut agent = super::odd::paused(&stage)?;
+    let kams = Kams::start(&programs(), &settings("discover"))?;
+    let mark = 0;
+    drop(agent.stdin.take());
+    agent.wait()?;
+    let pid = one_talk(&stage)?.pid;
+    let events = settled(&kams, mark, 0)?;
+    let last_call = |event: &Event| event.event == "tool_result" && event.server_pid == Some(pid);
+    ensure!(
+        events.iter().any(last_call),
+        "the running server was not adopted: {events:#?}"
+    );
+    stop(kams)
+}
+
+fn stops_clean(context: &Context) -> Result<()> {
+    context.stop_shared()?;
+    let before = kernel_programs()?;
+    let kams = Kams::start(&programs(), "")?;
+    ensure!(
+        kernel_programs()? > before,
+        "a running daemon has no kernel program: the count is worth nothing"
+    );
+    let stage = Stage::new()?;
+    let mut agent = super::odd::paused(&stage)?;
+    stop(kams)?;
+    ensure!(kernel_programs()? == before, "kernel programs stay behind");
+    drop(agent.stdin.take());
+    ensure!(
+        agent.wait()?.success(),
+        "the agent does not survive the end of Kams"
+    );
+    Ok(())
+}
+
+fn stop(kams: Kams) -> Result<()> {
+    let (status, log) = kams.stop()?;
+    ensure!(status.success(), "kamsd ended with {status}\n{log}");
+    Ok(())
+}
+
+/// How many eBPF programs the kernel holds.
+fn kernel_programs() -> Result<usize> {
+    let output = Command::new("bpftool")
+        .args(["-j", "prog", "list"])
+        .output()
+        .context("bpftool")?;
+    let list: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)?;
+    Ok(list.len())
+}
