@@ -36,6 +36,9 @@ pub(crate) fn smoke(seconds: u32) -> Outcome {
         Ok(targets) => targets,
         Err(error) => return Outcome::single(Err(format!("{error:#}"))),
     };
+    if targets.is_empty() {
+        return Outcome::single(Err("there is no fuzz target".to_owned()));
+    }
     let mut outcome = Outcome::default();
     for target in targets {
         outcome.add(Outcome::single(
