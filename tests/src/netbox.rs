@@ -21,8 +21,8 @@ pub fn enter() -> Result<()> {
         unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)
             .context("user namespaces are switched off here, so only root can run agents offline")?;
         std::fs::write("/proc/self/setgroups", "deny")?;
-        std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
-        std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+        std::fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+        std::fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
     }
     let status = Command::new("ip")
         .args(["link", "set", "lo", "up"])
