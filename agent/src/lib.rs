@@ -3,3 +3,4 @@
 pub mod admin;
 pub mod config;
 pub mod discover;
+pub mod engine;

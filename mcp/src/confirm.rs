@@ -4,7 +4,7 @@
 //! agent writes first tells them apart.
 
 use crate::Direction;
-use crate::envelope::{Class, Envelope, Message};
+use crate::envelope::{Class, Envelope, Message, Unreadable};
 use crate::framer::{Frame, FrameKind, Framer};
 use crate::json::{JsonKind, pick, string};
 use crate::method::Method;
@@ -13,7 +13,7 @@ use crate::revision::Revision;
 /// Default bound on what is read before the stream is given up, per direction: 256 KiB.
 pub const DEFAULT_LIMIT: usize = 256 << 10;
 
-/// JSON-RPC lines of the agent that are not distinctive, before the stream is given up.
+/// JSON lines that are not distinctive, before the stream is given up.
 const MAX_PLAIN_LINES: u32 = 16;
 
 const LSP: &[u8] = b"content-length:";
@@ -244,6 +244,7 @@ fn judge_frame(direction: Direction, frame: Frame<'_>, late: bool) -> Line {
             .find(|line| matches!(line, Line::Decides(_)))
             .unwrap_or(Line::Plain),
         // Servers print banners on standard output; agents do not write them on a server's standard input.
+        Err(Unreadable::NotAnObject) => Line::Plain,
         Err(_) if direction == Direction::ToServer && !late => {
             Line::Decides(Verdict::Rejected(Reason::NotJson))
         }
@@ -278,6 +279,7 @@ fn judge(direction: Direction, envelope: &Envelope<'_>) -> Line {
         Class::Response if direction == Direction::ToClient && !envelope.oddities.version => {
             judge_answer(envelope).unwrap_or(Line::Nothing)
         }
+        Class::Response | Class::Malformed if direction == Direction::ToServer => Line::Plain,
         Class::Response | Class::Malformed => Line::Nothing,
     }
 }
@@ -305,4 +307,131 @@ fn judge_answer(envelope: &Envelope<'_>) -> Option<Line> {
         by: Evidence::ServerAnswer,
         revision,
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Direction::{ToClient, ToServer};
+
+    const INITIALIZE: &str = r#"{"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}},"jsonrpc":"2.0","id":0}"#;
+
+    fn first(direction: Direction, text: &str) -> Verdict {
+        Confirm::new(DEFAULT_LIMIT)
+            .feed(direction, text.as_bytes())
+            .clone()
+    }
+
+    fn by(verdict: &Verdict) -> Option<&Evidence> {
+        match verdict {
+            Verdict::Mcp(confirmed) => Some(&confirmed.by),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn both_openings_confirm_in_any_key_order() {
+        let verdict = first(ToServer, &format!("{INITIALIZE}\n"));
+        let revision = Some(Revision::V2025_11_25);
+        assert_eq!(
+            verdict,
+            Verdict::Mcp(Confirmed {
+                by: Evidence::Initialize,
+                revision
+            })
+        );
+        let discover = r#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        let revision = Some(Revision::V2026_07_28);
+        let verdict = first(ToServer, &format!("{discover}\n"));
+        assert_eq!(
+            verdict,
+            Verdict::Mcp(Confirmed {
+                by: Evidence::Discover,
+                revision
+            })
+        );
+    }
+
+    #[test]
+    fn an_opening_in_pieces_waits_for_its_newline() {
+        let mut confirm = Confirm::new(DEFAULT_LIMIT);
+        for byte in INITIALIZE.bytes() {
+            assert_eq!(*confirm.feed(ToServer, &[byte]), Verdict::Pending);
+        }
+        assert!(by(confirm.feed(ToServer, b"\n")).is_some());
+        // Decided is decided.
+        assert!(by(confirm.eof(ToServer)).is_some());
+    }
+
+    #[test]
+    fn helpers_are_rejected() {
+        let rejected = |text| first(ToServer, text);
+        assert_eq!(
+            rejected("Content-Length: 120\r\n\r\n"),
+            Verdict::Rejected(Reason::LanguageServer)
+        );
+        assert_eq!(rejected("commit\n"), Verdict::Rejected(Reason::NotJson));
+        assert_eq!(rejected("  ls"), Verdict::Rejected(Reason::NotJson));
+        assert_eq!(rejected("{broken\n"), Verdict::Rejected(Reason::NotJson));
+        assert_eq!(rejected("Con"), Verdict::Pending);
+        assert_eq!(*Confirm::new(64).eof(ToServer), Verdict::Rejected(Reason::Eof));
+        let mut long = Confirm::new(64);
+        assert_eq!(
+            *long.feed(ToServer, "{".repeat(65).as_bytes()),
+            Verdict::Rejected(Reason::Limit)
+        );
+    }
+
+    #[test]
+    fn other_json_protocols_are_rejected() {
+        let agent_client = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;
+        assert_eq!(
+            first(ToServer, &format!("{agent_client}\n")),
+            Verdict::Rejected(Reason::OtherProtocol)
+        );
+        let no_version = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x"}}}"#;
+        assert_eq!(
+            first(ToServer, &format!("{no_version}\n")),
+            Verdict::Rejected(Reason::OtherProtocol)
+        );
+        let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,"agentCapabilities":{}}}"#;
+        let mut late = Confirm::late(DEFAULT_LIMIT);
+        late.feed(ToClient, b"\n");
+        assert_eq!(
+            *late.feed(ToClient, format!("{answer}\n").as_bytes()),
+            Verdict::Rejected(Reason::OtherProtocol)
+        );
+        let rows = "{\"row\":1}\n".repeat(20);
+        assert_eq!(first(ToServer, &rows), Verdict::Rejected(Reason::Limit));
+        assert_eq!(
+            first(ToServer, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n"),
+            Verdict::Pending
+        );
+    }
+
+    #[test]
+    fn a_stream_joined_midway_is_confirmed_by_what_only_mcp_says() {
+        let call = r#"{"method":"tools/call","params":{"name":"x"},"jsonrpc":"2.0","id":4}"#;
+        let mut confirm = Confirm::late(DEFAULT_LIMIT);
+        assert_eq!(*confirm.feed(ToServer, b"lost start\"}}\n"), Verdict::Pending);
+        let verdict = confirm.feed(ToServer, format!("{call}\n").as_bytes());
+        assert_eq!(by(verdict), Some(&Evidence::Method(Method::ToolsCall)));
+
+        let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}"#;
+        let mut confirm = Confirm::late(DEFAULT_LIMIT);
+        // The whole first line may be the rest of another: it is not trusted.
+        assert_eq!(
+            *confirm.feed(ToClient, format!("{answer}\n").as_bytes()),
+            Verdict::Pending
+        );
+        let verdict = confirm.feed(ToClient, format!("{answer}\n").as_bytes());
+        assert_eq!(by(verdict), Some(&Evidence::ServerAnswer));
+    }
+
+    #[test]
+    fn a_banner_of_the_server_does_not_hide_its_answer() {
+        let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}}}}"#;
+        let verdict = first(ToClient, &format!("Server running on stdio\n{answer}\n"));
+        assert_eq!(by(&verdict), Some(&Evidence::ServerAnswer));
+    }
 }

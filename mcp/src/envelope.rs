@@ -195,3 +195,111 @@ impl<'a> Envelope<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn single(line: &str) -> Envelope<'_> {
+        match Message::parse(line.as_bytes()) {
+            Ok(Message::Single(envelope)) => envelope,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn classes_do_not_depend_on_key_order() {
+        for (line, class) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, Class::Request),
+            (r#"{"method":"ping","id":"x","jsonrpc":"2.0"}"#, Class::Request),
+            (
+                r#"{"method":"n","params":{},"jsonrpc":"2.0"}"#,
+                Class::Notification,
+            ),
+            (r#"{"result":null,"jsonrpc":"2.0","id":1}"#, Class::Response),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}"#,
+                Class::Response,
+            ),
+            (r#"{"jsonrpc":"2.0","id":1}"#, Class::Malformed),
+        ] {
+            let envelope = single(line);
+            assert_eq!(envelope.class(), class, "{line}");
+            assert!(!envelope.oddities.any(), "{line} {:?}", envelope.oddities);
+        }
+    }
+
+    #[test]
+    fn parts_keep_their_bytes() {
+        let line = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"n":1.50,"s":"\u00e9","big":12345678901234567890}}"#;
+        assert_eq!(
+            single(line).params.unwrap().get(),
+            r#"{"n":1.50,"s":"\u00e9","big":12345678901234567890}"#
+        );
+    }
+
+    #[test]
+    fn what_parsers_may_disagree_on_is_noted() {
+        let odd = |line| single(line).oddities;
+        assert_eq!(
+            odd(r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#)
+                .duplicate_key
+                .as_deref(),
+            Some("method")
+        );
+        assert_eq!(
+            single(r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#)
+                .method
+                .as_deref(),
+            Some("b")
+        );
+        let nested = r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"arguments":{"p":1,"p":2}}}"#;
+        assert_eq!(odd(nested).duplicate_key.as_deref(), Some("p"));
+        assert!(odd(r#"{"jsonrpc":"2.0","id":1,"Method":"x","method":"a"}"#).case_variant);
+        assert!(odd(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#).mixed);
+        assert!(odd(r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#).null_id);
+        assert!(odd(r#"{"id":1,"method":"a"}"#).version);
+        assert!(odd(r#"{"jsonrpc":2.0,"id":1,"method":"a"}"#).version);
+        assert_eq!(
+            odd(r#"{"jsonrpc":"2.0","id":{},"method":"a"}"#).bad_id,
+            Some(BadId::Type)
+        );
+    }
+
+    #[test]
+    fn a_deep_message_is_read_and_marked() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let line = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":{deep}}}}}"#);
+        let envelope = single(&line);
+        assert_eq!(envelope.class(), Class::Response);
+        assert_eq!(envelope.id, Some(Ok(RequestId::Int(7))));
+        assert!(envelope.oddities.too_deep);
+        let bomb = "[".repeat(1_000_000);
+        assert_eq!(Message::parse(bomb.as_bytes()).unwrap_err(), Unreadable::NotJson);
+    }
+
+    #[test]
+    fn lines_that_are_no_message() {
+        let reason = |line: &[u8]| Message::parse(line).unwrap_err();
+        assert_eq!(reason(b"this is not json"), Unreadable::NotJson);
+        assert_eq!(reason(b"{\"a\":1} trailing"), Unreadable::NotJson);
+        assert_eq!(reason(b"\"x\xff\""), Unreadable::NotUtf8);
+        assert_eq!(reason(b"42"), Unreadable::NotAnObject);
+        assert_eq!(reason(b"[]"), Unreadable::EmptyBatch);
+        let long = format!("[{}1]", "1,".repeat(MAX_BATCH));
+        assert_eq!(reason(long.as_bytes()), Unreadable::LongBatch);
+    }
+
+    #[test]
+    fn a_batch_keeps_its_order() {
+        let line = br#"[{"jsonrpc":"2.0","method":"a"}, 5 ,{"jsonrpc":"2.0","id":1,"method":"b"}]"#;
+        let Ok(Message::Batch(elements)) = Message::parse(line) else {
+            panic!("no batch")
+        };
+        let methods: Vec<_> = elements
+            .iter()
+            .map(|e| e.as_ref().and_then(|e| e.method.as_deref()))
+            .collect();
+        assert_eq!(methods, [Some("a"), None, Some("b")]);
+    }
+}

@@ -66,6 +66,8 @@ pub struct Framer {
     spent: bool,
     /// The current line lost this many bytes.
     lost: Option<u64>,
+    /// The stream was joined midway and nothing was seen of it yet.
+    joining: bool,
     after_gap: bool,
 }
 
@@ -84,6 +86,7 @@ impl Framer {
             seen: 0,
             spent: false,
             lost: None,
+            joining: false,
             after_gap: false,
         }
     }
@@ -97,6 +100,7 @@ impl Framer {
             seen: 0,
             spent: false,
             lost: Some(0),
+            joining: true,
             after_gap: false,
         }
     }
@@ -139,13 +143,14 @@ impl Framer {
     pub fn gap(&mut self, lost: u64) {
         self.release();
         self.buf.clear();
+        self.joining = false;
         self.lost = Some(self.lost.unwrap_or(0).saturating_add(lost));
     }
 
     /// Ends the stream: reports what is left without a newline, if anything.
     pub fn finish(&mut self) -> Option<Frame<'_>> {
         self.release();
-        if self.seen == 0 && self.lost.is_none() {
+        if self.seen == 0 && (self.lost.is_none() || self.joining) {
             return None;
         }
         Some(self.close(false))
@@ -193,6 +198,7 @@ impl Framer {
         let seen = std::mem::take(&mut self.seen);
         let wire_len = seen.saturating_add(u64::from(newline));
         self.spent = true;
+        self.joining = false;
         if let Some(lost) = self.lost.take() {
             let after_gap = std::mem::replace(&mut self.after_gap, true);
             return Frame {
@@ -247,5 +253,187 @@ fn frame_of<'l>(line: &'l [u8], newline: bool, after_gap: &mut bool) -> Frame<'l
         kind,
         wire_len,
         after_gap: std::mem::take(after_gap),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A frame that owns its bytes.
+    fn show(frame: Frame<'_>) -> String {
+        let kind = match frame.kind {
+            FrameKind::Line(line) => format!("line {}", String::from_utf8_lossy(line)),
+            FrameKind::Blank => "blank".to_owned(),
+            FrameKind::Oversized { length, head } => format!("over {length} {}", head.len()),
+            FrameKind::Damaged { seen, lost } => format!("damaged {seen} {lost}"),
+            FrameKind::Unterminated(line) => format!("rest {}", String::from_utf8_lossy(line)),
+        };
+        format!(
+            "{kind} ({}{})",
+            frame.wire_len,
+            if frame.after_gap { ", gap" } else { "" }
+        )
+    }
+
+    fn run(framer: &mut Framer, pieces: &[&[u8]]) -> Vec<String> {
+        let mut frames = Vec::new();
+        for piece in pieces {
+            framer.push(piece, |frame| frames.push(show(frame)));
+        }
+        frames.extend(framer.finish().map(show));
+        frames
+    }
+
+    #[test]
+    fn lines_returns_blanks_and_a_rest() {
+        let frames = run(&mut Framer::default(), &[b"{1}\n{2}\r\n\r\n \t\n{3", b"}"]);
+        assert_eq!(
+            frames,
+            [
+                "line {1} (4)",
+                "line {2} (5)",
+                "blank (2)",
+                "blank (3)",
+                "rest {3} (3)"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_line_whole_in_one_chunk_is_not_copied() {
+        let chunk = b"abc\ndef\n".as_slice();
+        let mut rest = chunk;
+        let mut framer = Framer::default();
+        for at in [0, 4] {
+            let FrameKind::Line(line) = framer.next_frame(&mut rest).unwrap().kind else {
+                panic!("no line")
+            };
+            assert!(std::ptr::eq(line, &raw const chunk[at..at + 3]));
+        }
+        assert_eq!(framer.held(), 0);
+    }
+
+    #[test]
+    fn a_split_character_stays_whole() {
+        let text = "{\"é漢😀\"}\n".as_bytes();
+        let pieces: Vec<_> = text.chunks(1).collect();
+        assert_eq!(run(&mut Framer::default(), &pieces), ["line {\"é漢😀\"} (14)"]);
+    }
+
+    #[test]
+    fn after_a_gap_reading_resumes_at_the_next_newline() {
+        let mut framer = Framer::default();
+        let mut frames = Vec::new();
+        framer.push(b"{1}\n{hal", |f| frames.push(show(f)));
+        framer.gap(10);
+        framer.gap(5);
+        framer.push(b"f}{\"not\":\"a message\"}\n\n{2}\n{3}\n", |f| {
+            frames.push(show(f));
+        });
+        assert_eq!(
+            frames,
+            [
+                "line {1} (4)",
+                "damaged 25 15 (26)",
+                "blank (1, gap)",
+                "line {2} (4, gap)",
+                "line {3} (4)"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_gap_at_the_end_is_reported() {
+        let mut framer = Framer::default();
+        framer.gap(0);
+        assert_eq!(framer.finish().map(show).as_deref(), Some("damaged 0 0 (0)"));
+        assert_eq!(framer.finish(), None);
+    }
+
+    #[test]
+    fn joining_midway_drops_the_first_rest() {
+        assert_eq!(
+            run(&mut Framer::mid_stream(99), &[b"}}\n{1}\n"]),
+            ["damaged 2 0 (3)", "line {1} (4, gap)"]
+        );
+        assert_eq!(Framer::mid_stream(99).finish(), None);
+    }
+
+    #[test]
+    fn a_long_line_is_reported_once_and_not_kept() {
+        let mut framer = Framer::new(4096);
+        let piece = vec![b'x'; 1000];
+        let mut frames = Vec::new();
+        for _ in 0..5000 {
+            framer.push(&piece, |f| frames.push(show(f)));
+            assert!(framer.buf.capacity() <= 8192);
+        }
+        framer.push(b"\n{1}\n", |f| frames.push(show(f)));
+        assert_eq!(frames, ["over 5000000 1024 (5000001)", "line {1} (4)"]);
+    }
+
+    #[test]
+    fn a_line_of_exactly_the_cap_passes() {
+        assert_eq!(
+            run(&mut Framer::new(4), &[b"abcd\nabcde\nabc\r\nabcd\r\n"]),
+            ["line abcd (5)", "over 5 4 (6)", "line abc (5)", "over 5 4 (6)"]
+        );
+    }
+
+    #[test]
+    fn a_large_buffer_is_given_back() {
+        let mut framer = Framer::default();
+        framer.push(&vec![b'x'; 3 << 20], |_| {});
+        framer.push(b"\n", |frame| assert_eq!(frame.wire_len, (3 << 20) + 1));
+        framer.push(b"", |_| {});
+        assert_eq!(framer.buf.capacity(), 0);
+    }
+
+    /// Bytes that make the interesting cases likely.
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(
+            prop_oneof![3 => Just(b'\n'), 2 => Just(b'\r'), 2 => Just(b' '), 4 => Just(b'x'), 2 => any::<u8>()],
+            0..200,
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn framing_does_not_depend_on_chunks(
+            data in bytes(),
+            cuts in prop::collection::vec(0usize..200, 0..20),
+            cap in 0usize..40,
+        ) {
+            let whole = run(&mut Framer::new(cap), &[&data]);
+            let mut cuts: Vec<_> = cuts.into_iter().map(|c| c.min(data.len())).collect();
+            cuts.sort_unstable();
+            let mut pieces = Vec::new();
+            let mut from = 0;
+            for cut in cuts {
+                pieces.push(&data[from..cut]);
+                from = cut;
+            }
+            pieces.push(&data[from..]);
+            prop_assert_eq!(&whole, &run(&mut Framer::new(cap), &pieces));
+            let single: Vec<_> = data.chunks(1).collect();
+            prop_assert_eq!(&whole, &run(&mut Framer::new(cap), &single));
+        }
+
+        #[test]
+        fn every_byte_is_accounted_for(data in bytes(), cap in 0usize..40, gaps in prop::collection::vec(0usize..200, 0..4)) {
+            let mut framer = Framer::new(cap);
+            let mut total = 0;
+            for (at, byte) in data.iter().enumerate() {
+                if gaps.contains(&at) {
+                    framer.gap(7);
+                }
+                framer.push(&[*byte], |frame| total += frame.wire_len);
+            }
+            total += framer.finish().map_or(0, |frame| frame.wire_len);
+            prop_assert_eq!(total, data.len() as u64);
+        }
     }
 }

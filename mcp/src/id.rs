@@ -74,3 +74,37 @@ impl fmt::Display for RequestId {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> Result<RequestId, BadId> {
+        RequestId::from_json(&Json::parse(text).unwrap())
+    }
+
+    #[test]
+    fn equal_ids_compare_equal_and_others_do_not() {
+        assert_eq!(id("1"), Ok(RequestId::Int(1)));
+        assert_eq!(id("1.0"), id("1"));
+        assert_eq!(id("1e0"), id("1"));
+        assert_eq!(id("-5"), Ok(RequestId::Int(-5)));
+        assert_ne!(id("\"1\""), id("1"));
+        assert_eq!(id("\"a\\u002d1\""), id("\"a-1\""));
+        assert_ne!(id("1.5"), id("1"));
+        // Past 2^53 a double cannot tell neighbours apart; the text can.
+        assert_ne!(id("9007199254740993"), id("9007199254740992"));
+        assert_ne!(
+            id("123456789012345678901234567890"),
+            id("123456789012345678901234567891")
+        );
+    }
+
+    #[test]
+    fn values_that_are_no_id_are_named() {
+        assert_eq!(id("true"), Err(BadId::Type));
+        assert_eq!(id("[1]"), Err(BadId::Type));
+        assert_eq!(id(&format!("\"{}\"", "x".repeat(2000))), Err(BadId::Long));
+        assert_eq!(id("null"), Ok(RequestId::Null));
+    }
+}

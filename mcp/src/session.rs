@@ -391,3 +391,6 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -327,7 +327,9 @@ impl Path {
     fn index(&mut self, index: usize) {
         self.marks.push(self.text.len());
         if self.text.len() + 24 <= MAX_PATH {
-            self.text.push_str(&format!("[{index}]"));
+            self.text.push('[');
+            self.text.push_str(&index.to_string());
+            self.text.push(']');
         }
     }
 
@@ -335,5 +337,117 @@ impl Path {
         if let Some(mark) = self.marks.pop() {
             self.text.truncate(mark);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collect(text: &str) -> (Vec<(String, Origin, String)>, Weight) {
+        let json = Json::parse(text).unwrap();
+        let mut found = Vec::new();
+        let weight = texts(&json, &mut |t| {
+            found.push((t.path.to_owned(), t.origin, t.text.into_owned()));
+        });
+        (found, weight)
+    }
+
+    fn row(path: &str, origin: Origin, text: &str) -> (String, Origin, String) {
+        (path.to_owned(), origin, text.to_owned())
+    }
+
+    #[test]
+    fn all_places_of_a_tool_result_are_listed() {
+        let (found, weight) = collect(
+            r#"{"content":[
+                {"text":"a\nb","type":"text"},
+                {"type":"image","data":"AAECAw==","mimeType":"image/png"},
+                {"type":"audio","data":"AAEC","mimeType":"audio/wav"},
+                {"type":"resource","resource":{"uri":"u","text":"r"}},
+                {"type":"resource","resource":{"uri":"u","blob":"AAEC"}},
+                {"type":"resource_link","uri":"file:///x","name":"n","description":"d"},
+                {"type":"novel","note":"w"}],
+              "structuredContent":{"k":["s",1,{"deep key":"t"}],"e":{}},
+              "_meta":{"hidden":"no"}}"#,
+        );
+        assert_eq!(
+            found,
+            [
+                row("$.content[0].text", Origin::Block, "a\nb"),
+                row("$.content[3].resource.text", Origin::Resource, "r"),
+                row("$.content[5].name", Origin::Link, "n"),
+                row("$.content[5].description", Origin::Link, "d"),
+                row("$.content[5].uri", Origin::Link, "file:///x"),
+                row("$.content[6].type", Origin::Key, "type"),
+                row("$.content[6].type", Origin::OtherBlock, "novel"),
+                row("$.content[6].note", Origin::Key, "note"),
+                row("$.content[6].note", Origin::OtherBlock, "w"),
+                row("$.structuredContent.k", Origin::Key, "k"),
+                row("$.structuredContent.k[0]", Origin::Structured, "s"),
+                row("$.structuredContent.k[2]['deep key']", Origin::Key, "deep key"),
+                row("$.structuredContent.k[2]['deep key']", Origin::Structured, "t"),
+                row("$.structuredContent.e", Origin::Key, "e"),
+            ]
+        );
+        assert_eq!(
+            (weight.image_bytes, weight.audio_bytes, weight.blob_bytes),
+            (4, 3, 3)
+        );
+        assert_eq!(weight.structured_bytes, 37);
+    }
+
+    #[test]
+    fn reads_prompts_and_samples_are_listed() {
+        let (found, _) = collect(r#"{"contents":[{"uri":"u","text":"one"},{"uri":"v","blob":"AA=="}]}"#);
+        assert_eq!(found, [row("$.contents[0].text", Origin::Resource, "one")]);
+        let (found, _) = collect(
+            r#"{"description":"d","messages":[{"role":"user","content":{"type":"text","text":"p"}},{"role":"user","content":[{"type":"text","text":"q"}]}]}"#,
+        );
+        assert_eq!(
+            found,
+            [
+                row("$.messages[0].content.text", Origin::Block, "p"),
+                row("$.messages[1].content[0].text", Origin::Block, "q"),
+                row("$.description", Origin::Description, "d"),
+            ]
+        );
+        let (found, _) = collect(r#"{"role":"assistant","content":{"type":"text","text":"s"}}"#);
+        assert_eq!(found, [row("$.content.text", Origin::Block, "s")]);
+    }
+
+    #[test]
+    fn structured_values_of_any_kind_are_walked() {
+        assert_eq!(
+            collect(r#"{"structuredContent":"s"}"#).0,
+            [row("$.structuredContent", Origin::Structured, "s")]
+        );
+        let nested = collect(r#"{"structuredContent":[[["x"],"y"],"z"]}"#).0;
+        assert_eq!(
+            nested,
+            [
+                row("$.structuredContent[0][0][0]", Origin::Structured, "x"),
+                row("$.structuredContent[0][1]", Origin::Structured, "y"),
+                row("$.structuredContent[1]", Origin::Structured, "z"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_deep_value_hides_no_text_and_grows_no_path() {
+        let deep = format!("{}\"found\"{}", r#"{"k":"#.repeat(5000), "}".repeat(5000));
+        let (found, _) = collect(&format!(r#"{{"structuredContent":[{deep},"after"]}}"#));
+        let last = found.last().unwrap();
+        assert_eq!(*last, row("$.structuredContent[1]", Origin::Structured, "after"));
+        assert!(found.iter().any(|(_, _, text)| text == "found"));
+        assert!(found.iter().all(|(path, _, _)| path.len() <= MAX_PATH));
+    }
+
+    #[test]
+    fn errors_give_message_and_data() {
+        let json = Json::parse(r#"{"code":-1,"message":"m","data":{"a":"b"}}"#).unwrap();
+        let mut found = Vec::new();
+        error_texts(&json, &mut |t| found.push(format!("{} {}", t.path, t.text)));
+        assert_eq!(found, ["$.message m", "$.data.a a", "$.data.a b"]);
     }
 }

@@ -17,8 +17,11 @@ pub const PROBATION: u8 = 1 << 2;
 /// The process used io_uring while it was an endpoint; set by the kernel side so that this is told once.
 pub const URING_SEEN: u8 = 1 << 3;
 
+/// The process is the server of a watched stream: its end is reported. Not inherited, kept on exec.
+pub const SERVER: u8 = 1 << 4;
+
 /// Bits that a forked child takes over from its parent.
 pub const INHERITED_ON_FORK: u8 = TREE | ENDPOINT | PROBATION;
 
 /// Bits that stay when a process runs a new image.
-pub const KEPT_ON_EXEC: u8 = TREE;
+pub const KEPT_ON_EXEC: u8 = TREE | SERVER;

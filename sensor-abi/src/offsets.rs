@@ -65,6 +65,40 @@ pub struct Offsets {
     pub resolved: u32,
 }
 
+impl Offsets {
+    /// What the object holds before the loader has written to it.
+    pub const UNRESOLVED: Self = Self {
+        task_tgid: 0,
+        task_real_parent: 0,
+        task_group_leader: 0,
+        task_start_boottime: 0,
+        task_files: 0,
+        task_mm: 0,
+        task_signal: 0,
+        task_ti_status: 0,
+        signal_live: 0,
+        signal_group_exit_code: 0,
+        mm_arg_start: 0,
+        mm_arg_end: 0,
+        files_fdt: 0,
+        fdtable_max_fds: 0,
+        fdtable_fd: 0,
+        file_private_data: 0,
+        file_f_inode: 0,
+        file_f_mode: 0,
+        inode_i_mode: 0,
+        inode_i_ino: 0,
+        socket_sk: 0,
+        socket_file: 0,
+        socket_type: 0,
+        sock_socket: 0,
+        sock_family: 0,
+        unix_peer: 0,
+        bprm_filename: 0,
+        resolved: 0,
+    };
+}
+
 /// Name of the kernel side's read-only variable that holds [`Offsets`].
 pub const OFFSETS_SYMBOL: &str = "OFFSETS";
 

@@ -12,6 +12,8 @@ pub const KIND_CHUNK: u32 = 4;
 pub const KIND_GAP: u32 = 5;
 /// [`RecordHeader::kind`] of a [`UringRecord`].
 pub const KIND_URING: u32 = 6;
+/// [`RecordHeader::kind`] of an [`EofRecord`].
+pub const KIND_EOF: u32 = 7;
 
 /// Most payload bytes in one chunk.
 pub const CHUNK_DATA: usize = 16 * 1024;
@@ -69,7 +71,12 @@ pub struct FdFacts {
     pub peer_ino: u64,
 }
 
-/// Descriptors 0 and 1 have the shape of an MCP server's standard input and output.
+impl FdFacts {
+    /// A closed descriptor.
+    pub const NONE: Self = Self { kind: FD_NONE, mode: 0, object: 0, ino: 0, peer: 0, peer_ino: 0 };
+}
+
+/// Descriptors 0 and 1 have the shape of an MCP server's standard input and output, and neither is the parent's own.
 pub const EXEC_CANDIDATE: u32 = 1 << 0;
 /// The kernel side began to watch the two streams.
 pub const EXEC_WATCHED: u32 = 1 << 1;
@@ -223,6 +230,18 @@ pub struct GapRecord {
     pub syscall: u32,
 }
 
+/// An endpoint's read on a watched stream returned 0: the other side is closed.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct EofRecord {
+    /// Kind, process, time.
+    pub header: RecordHeader,
+    /// Object of the stream's key.
+    pub object: u64,
+    /// [`crate::stream::StreamValue::id`].
+    pub stream: u64,
+}
+
 /// An endpoint used io_uring for the first time.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -246,7 +265,7 @@ pub struct FdRecord {
 #[cfg(feature = "user")]
 mod user {
     use super::{
-        ChunkHeader, ExecRecord, ExitRecord, FdFacts, FdRecord, ForkRecord, GapRecord, RecordHeader,
+        ChunkHeader, EofRecord, ExecRecord, ExitRecord, FdFacts, FdRecord, ForkRecord, GapRecord, RecordHeader,
         UringRecord,
     };
 
@@ -260,7 +279,7 @@ mod user {
         };
     }
     pod!(
-        RecordHeader,
+        EofRecord, RecordHeader,
         FdFacts,
         ExecRecord,
         ForkRecord,
@@ -289,6 +308,7 @@ mod tests {
         assert_eq!(size_of::<ExitRecord>(), 16 + 16);
         assert_eq!(size_of::<ChunkHeader>(), 16 + 8 + 6 * 8 + 6 * 4);
         assert_eq!(size_of::<GapRecord>(), 16 + 4 * 8 + 4 * 4);
+        assert_eq!(size_of::<EofRecord>(), 16 + 16);
         assert_eq!(size_of::<FdRecord>(), 48);
     }
 

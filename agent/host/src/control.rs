@@ -13,7 +13,7 @@ use crate::losses::{ForcedStage, LossCount, PROGRAM_RECURSION, UserLosses, reaso
 use crate::marks::MarkTable;
 use crate::options::SensorError;
 use crate::procs;
-use crate::programs::{LIFECYCLE, PAYLOAD_TRACEPOINT, Programs};
+use crate::programs::{LIFECYCLE, PAYLOAD_TRACEPOINT, PREPARE, Programs};
 use crate::streams::{StreamTable, Watch, WatchedStream};
 
 /// State of one probe.
@@ -43,7 +43,7 @@ pub struct MapUse {
 /// Shared state behind [`SensorControl`].
 pub(crate) struct Inner {
     pub(crate) programs: Programs,
-    pub(crate) marks: MarkTable,
+    pub(crate) marks: Arc<MarkTable>,
     pub(crate) streams: Arc<StreamTable>,
     pub(crate) counters: Arc<PerCpuArray<MapData, u64>>,
     pub(crate) force: Mutex<Array<MapData, u64>>,
@@ -101,8 +101,15 @@ impl SensorControl {
     }
 
     /// Begins to watch a stream. Watching the same object for the same server again keeps the old watch.
+    ///
+    /// A watch ends with [`SensorControl::unwatch`], and by itself when the server's process is gone and no endpoint
+    /// has the object open any more. Nothing is captured unless the process that reads or writes is an endpoint
+    /// ([`SensorControl::mark`]) and the payload probe is attached.
     pub fn watch(&self, watch: &Watch) -> Result<StreamId, SensorError> {
-        self.0.streams.insert(watch)
+        let id = self.0.streams.insert(watch)?;
+        // Has the server's end reported. A server that is gone already is found by the next full look.
+        self.mark(watch.server, None, Marks::SERVER)?;
+        Ok(id)
     }
 
     /// Begins to watch both streams of a server by its descriptors 0, 1, 2 (of an exec report or the descriptor
@@ -146,23 +153,6 @@ impl SensorControl {
         of_server
             .filter(|stream| self.unwatch(stream.watch.key, Some(stream.id)))
             .count()
-    }
-
-    /// Ends watches whose server *and* agent have ended, and those unused and older than `max_idle` whose server has
-    /// ended. A safety net for watches that nobody ended; returns what was removed.
-    pub fn sweep(&self, max_idle: std::time::Duration) -> Vec<WatchedStream> {
-        let now = crate::clock::boot_ns();
-        let max_idle = u64::try_from(max_idle.as_nanos()).unwrap_or(u64::MAX);
-        let mut removed = self.streams();
-        removed.retain(|stream| {
-            let last = stream.used_ns.unwrap_or(stream.since_ns).max(stream.since_ns);
-            let server_gone = !procs::is_alive(stream.watch.server, None);
-            let unused = now.saturating_sub(last) > max_idle;
-            server_gone
-                && (unused || !procs::is_alive(stream.watch.agent, None))
-                && self.unwatch(stream.watch.key, Some(stream.id))
-        });
-        removed
     }
 
     /// One watched stream.
@@ -270,7 +260,13 @@ impl SensorControl {
             attached: self.payload_attached(),
             proved,
         };
-        lifecycle.chain([payload]).collect()
+        let prepare = ProbeState {
+            name: PREPARE.0,
+            tracepoint: PREPARE.1,
+            attached: self.0.programs.has_prepare(),
+            proved: proved && self.0.programs.has_prepare(),
+        };
+        lifecycle.chain([prepare, payload]).collect()
     }
 
     /// What every running process has open (descriptors 0 to 2, and every pipe and AF_UNIX socket), for servers

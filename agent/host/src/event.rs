@@ -52,6 +52,9 @@ impl Marks {
     /// The endpoint mark is a trial.
     pub const PROBATION: Self = Self(kams_sensor_abi::marks::PROBATION);
 
+    /// The server of a watched stream; set by the sensor so that its end is reported.
+    pub const SERVER: Self = Self(kams_sensor_abi::marks::SERVER);
+
     /// Whether every mark of `other` is set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -184,7 +187,7 @@ pub struct ExecReport {
     pub argv_cut: bool,
     /// Descriptors 0, 1, 2.
     pub fds: [FdShape; 3],
-    /// Descriptors 0 and 1 have the shape of an MCP server's, and 0 is not the parent's own.
+    /// Descriptors 0 and 1 have the shape of an MCP server's, and neither is the parent's own.
     pub candidate: bool,
     /// Descriptor 0 is the parent's own descriptor 0.
     pub stdin_inherited: bool,
@@ -349,6 +352,17 @@ pub enum SensorEvent {
         lost_bytes: u64,
         /// Reasons, at least one.
         reasons: Vec<LossReason>,
+        /// CLOCK_BOOTTIME ns.
+        time_ns: u64,
+    },
+    /// An endpoint's read on a watched stream returned 0: the server's side is closed.
+    StreamEof {
+        /// The stream.
+        key: StreamKey,
+        /// The watch of that stream.
+        stream: StreamId,
+        /// Process that read.
+        pid: u32,
         /// CLOCK_BOOTTIME ns.
         time_ns: u64,
     },

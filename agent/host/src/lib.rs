@@ -4,6 +4,7 @@
 //! changes what is watched while it runs. This is the only crate that knows aya and the only one with `unsafe`.
 
 pub mod adopt;
+mod arch;
 pub mod btf;
 pub mod clock;
 mod control;
@@ -14,6 +15,7 @@ mod losses;
 mod marks;
 pub mod offsets;
 mod options;
+pub mod peer;
 pub mod procs;
 mod programs;
 mod queue;
@@ -22,6 +24,7 @@ mod ring;
 mod selftest;
 mod sensor;
 mod streams;
+mod sweep;
 
 pub use control::{MapUse, ProbeState, SensorControl};
 pub use event::{

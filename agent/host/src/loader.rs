@@ -90,7 +90,9 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
             remedy: "run `kams doctor`; if it names nothing, please report the kernel's version",
         })?;
     let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(|error| map_error("EVENTS", &error))?;
-    let marks = map_marks(&mut ebpf)?;
+    // The map must stay open until the programs that name it are loaded: to the end of this function.
+    let marks_map = take(&mut ebpf, "MARKS")?;
+    let marks = map_marks(&marks_map)?;
     let streams: HashMap<MapData, StreamKey, StreamValue> = take(&mut ebpf, "STREAMS")?
         .try_into()
         .map_err(|error| map_error("STREAMS", &error))?;
@@ -162,8 +164,8 @@ fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, SensorErr
     })
 }
 
-fn map_marks(ebpf: &mut Ebpf) -> Result<MarkTable, SensorError> {
-    let aya::maps::Map::Array(data) = take(ebpf, "MARKS")? else {
+fn map_marks(map: &aya::maps::Map) -> Result<MarkTable, SensorError> {
+    let aya::maps::Map::Array(data) = map else {
         return Err(map_error("MARKS", &std::io::Error::from(ErrorKind::InvalidData)));
     };
     MarkTable::map(data.fd().as_fd())

@@ -15,6 +15,8 @@ pub(crate) const LIFECYCLE: [(&str, &str); 3] = [
     ("process_fork", "sched_process_fork"),
     ("process_exit", "sched_process_exit"),
 ];
+/// Watches the streams of a new server before its exec closes anything (kernel 6.10 and later).
+pub(crate) const PREPARE: (&str, &str) = ("prepare_exec", "sched_prepare_exec");
 /// Payload program that uses `bpf_loop` (kernel 5.17 and later).
 pub(crate) const PAYLOAD_LOOP: &str = "payload_loop";
 /// Payload program with bounded loops only.
@@ -39,6 +41,7 @@ struct Loaded {
 pub(crate) struct Programs {
     loaded: Mutex<Loaded>,
     payload: &'static str,
+    prepare: bool,
     iterator: Option<String>,
 }
 
@@ -108,6 +111,13 @@ impl Programs {
                 })?;
             watched.push(name);
         }
+        // Optional: without it the payload program watches at dup2.
+        let (name, tracepoint) = PREPARE;
+        load_raw_tracepoint(&mut ebpf, name)?;
+        let prepare = raw_tracepoint(&mut ebpf, name)?.attach(tracepoint).is_ok();
+        if prepare {
+            watched.push(name);
+        }
         let payload = if !force_bounded && load_raw_tracepoint(&mut ebpf, PAYLOAD_LOOP).is_ok() {
             PAYLOAD_LOOP
         } else {
@@ -123,6 +133,7 @@ impl Programs {
                 watched,
             }),
             payload,
+            prepare,
             iterator,
         })
     }
@@ -135,6 +146,11 @@ impl Programs {
     /// Which payload program is used.
     pub(crate) const fn payload_program(&self) -> &'static str {
         self.payload
+    }
+
+    /// Whether [`PREPARE`] is attached.
+    pub(crate) const fn has_prepare(&self) -> bool {
+        self.prepare
     }
 
     /// Why the descriptor iterator is not available, if it is not.

@@ -4,11 +4,13 @@ use aya::Pod;
 use bytes::Bytes;
 use kams_sensor_abi::record::{
     CHUNK_CALL_LOSSY, CHUNK_LAST, CHUNK_UNREADABLE, ChunkHeader, EXEC_ARGV_CUT, EXEC_ARGV_UNREADABLE,
-    EXEC_CANDIDATE, EXEC_FILENAME_CUT, EXEC_STDIN_INHERITED, EXEC_WATCH_FAILED, EXEC_WATCHED, ExecRecord,
-    ExitRecord, FD_CHR, FD_NONE, FD_PIPE, FD_REGULAR, FD_SOCKET_OTHER, FD_UNIX_OTHER, FD_UNIX_STREAM,
-    FdFacts, ForkRecord, GapRecord, KIND_CHUNK, KIND_EXEC, KIND_EXIT, KIND_FORK, KIND_GAP, KIND_URING,
-    RecordHeader, UringRecord,
+    EXEC_CANDIDATE, EXEC_FILENAME_CUT, EXEC_STDIN_INHERITED, EXEC_WATCH_FAILED, EXEC_WATCHED, EofRecord,
+    ExecRecord, ExitRecord, FD_CHR, FD_NONE, FD_PIPE, FD_REGULAR, FD_SOCKET_OTHER, FD_UNIX_OTHER,
+    FD_UNIX_STREAM, FdFacts, ForkRecord, GapRecord, KIND_CHUNK, KIND_EOF, KIND_EXEC, KIND_EXIT, KIND_FORK,
+    KIND_GAP, KIND_URING, RecordHeader, UringRecord,
 };
+
+use kams_sensor_abi::stream::OP_READ;
 
 use crate::event::{Chunk, ExecReport, FdKind, FdShape, Marks, Object, SensorEvent, StreamId};
 use crate::streams::key_of;
@@ -81,6 +83,15 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Record> {
                     count: record.lost_count,
                 },
             })
+        }
+        KIND_EOF => {
+            let record: EofRecord = read(bytes)?;
+            Some(Record::Event(SensorEvent::StreamEof {
+                key: key_of(record.object, OP_READ),
+                stream: StreamId(record.stream),
+                pid: header.pid,
+                time_ns: header.time_ns,
+            }))
         }
         KIND_URING => {
             let record: UringRecord = read(bytes)?;

@@ -4,15 +4,17 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 
 use aya::maps::{MapData, PerCpuArray, RingBuf};
 use kams_sensor_abi::loss::Loss;
 
-use crate::event::{SensorEvent, StreamId, StreamKey};
+use crate::event::{Marks, SensorEvent, StreamId, StreamKey};
 use crate::losses::{UserLosses, reason_of, reasons_of};
 use crate::queue::EventSender;
 use crate::record::{LostTotals, Record, parse};
 use crate::streams::{StreamTable, key_of};
+use crate::sweep::Hint;
 
 /// Longest sleep while something may have to be told without a ring record, ms.
 const TICK_MS: i32 = 250;
@@ -30,6 +32,7 @@ pub(crate) struct Reader {
     /// Payload probes are attached: losses may occur.
     pub(crate) payload_on: Arc<AtomicBool>,
     pub(crate) told: Told,
+    pub(crate) hints: Sender<Hint>,
 }
 
 /// Losses already told, per watch.
@@ -94,7 +97,14 @@ impl Reader {
 
     pub(crate) fn deliver(&mut self, record: Record) {
         match record {
-            Record::Event(event) => self.sender.lifecycle(event),
+            Record::Event(event) => {
+                if let SensorEvent::Exit { pid, marks, .. } = &event
+                    && marks.contains(Marks::SERVER)
+                {
+                    self.hint(Hint::ServerEnded(*pid));
+                }
+                self.sender.lifecycle(event);
+            }
             Record::Gap {
                 object,
                 op,
@@ -110,6 +120,11 @@ impl Reader {
                 }
             }
         }
+    }
+
+    fn hint(&self, hint: Hint) {
+        // The sweeper lives as long as a sender does; it can only be gone if it panicked, and its panic was told.
+        let _sweeper_gone = self.hints.send(hint);
     }
 
     fn tell_gap(&mut self, key: StreamKey, stream: StreamId, lost: LostTotals) {
@@ -129,6 +144,7 @@ impl Reader {
         if lifecycle > self.told.lifecycle {
             let records = lifecycle - self.told.lifecycle;
             self.told.lifecycle = lifecycle;
+            self.hint(Hint::LookAtAll);
             self.sender.lifecycle(SensorEvent::LifecycleLost {
                 records,
                 reason: reason_of(Loss::RingLifecycle),
@@ -170,6 +186,11 @@ impl Reader {
             // Lifecycle losses are told with the next tick after the next record; a minute bounds it.
             60_000
         };
+        self.wait(timeout);
+    }
+
+    /// Waits for a record or a wake-up, at most `timeout_ms`.
+    pub(crate) fn wait(&self, timeout_ms: i32) {
         let mut fds = [
             libc::pollfd {
                 fd: self.ring.as_raw_fd(),
@@ -183,7 +204,7 @@ impl Reader {
             },
         ];
         // SAFETY: `fds` is a valid array of two entries whose descriptors are open; poll writes only `revents`.
-        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout) };
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout_ms) };
         if ready > 0 && fds[1].revents != 0 {
             let mut count = 0u64;
             // SAFETY: reads at most eight bytes into a u64 from our own eventfd, which is non-blocking.

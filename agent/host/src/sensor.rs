@@ -12,13 +12,15 @@ use crate::options::{SensorError, SensorOptions};
 use crate::queue::{self, SensorEvents};
 use crate::ring::{Reader, Told};
 use crate::selftest;
+use crate::sweep::Sweeper;
 
 /// The running sensor. Dropping it stops the reader and unloads every program.
 #[derive(Debug)]
 pub struct Sensor {
     control: SensorControl,
     stop: Arc<AtomicBool>,
-    reader: Option<JoinHandle<()>>,
+    /// The reader, then the sweeper, which ends when the reader has.
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Sensor {
@@ -28,6 +30,7 @@ impl Sensor {
     /// about half a second; blocking.
     pub fn start(options: SensorOptions) -> Result<(Self, SensorEvents), SensorError> {
         let loaded = loader::load(&options)?;
+        let marks = Arc::new(loaded.marks);
         let counters = Arc::new(loaded.counters);
         let user_losses = Arc::new(UserLosses::default());
         let (sender, events, queue_used) = queue::channel(options.queue_bytes, Arc::clone(&user_losses));
@@ -40,7 +43,7 @@ impl Sensor {
         let stop = Arc::new(AtomicBool::new(false));
         let control = SensorControl(Arc::new(Inner {
             programs: loaded.programs,
-            marks: loaded.marks,
+            marks: Arc::clone(&marks),
             streams: Arc::clone(&loaded.streams),
             counters: Arc::clone(&counters),
             force: Mutex::new(loaded.force),
@@ -51,6 +54,12 @@ impl Sensor {
             wake,
             proved: AtomicBool::new(false),
         }));
+        let (hints, hints_receiver) = std::sync::mpsc::channel();
+        let sweeper = Sweeper {
+            hints: hints_receiver,
+            streams: Arc::clone(&loaded.streams),
+            marks,
+        };
         let mut reader = Reader {
             ring: loaded.ring,
             sender,
@@ -61,21 +70,17 @@ impl Sensor {
             stop: Arc::clone(&stop),
             payload_on,
             told: Told::default(),
+            hints,
         };
         selftest::prove(&control, &mut reader)?;
         control.0.proved.store(true, Ordering::Release);
-        let reader = std::thread::Builder::new()
-            .name("kams-sensor".into())
-            .spawn(move || reader.run())
-            .map_err(|source| SensorError::Io {
-                what: "cannot start the reader thread",
-                source,
-            })?;
+        let reader = thread("kams-sensor", move || reader.run())?;
+        let sweeper = thread("kams-sweep", move || sweeper.run())?;
         Ok((
             Self {
                 control,
                 stop,
-                reader: Some(reader),
+                threads: vec![reader, sweeper],
             },
             events,
         ))
@@ -97,11 +102,21 @@ impl Drop for Sensor {
         self.control.0.programs.unload();
         self.stop.store(true, Ordering::Release);
         self.control.wake();
-        if let Some(reader) = self.reader.take() {
-            // A panicked reader has nothing more to tell than its panic message.
-            let _panicked = reader.join();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has nothing more to tell than its panic message.
+            let _panicked = thread.join();
         }
     }
+}
+
+fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, SensorError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|source| SensorError::Io {
+            what: "cannot start a thread",
+            source,
+        })
 }
 
 fn eventfd() -> Result<OwnedFd, SensorError> {

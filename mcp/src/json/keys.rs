@@ -77,3 +77,47 @@ fn repeated<'k>(keys: &'k mut [Cow<'_, str>]) -> Option<&'k str> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_keys_are_found_at_any_depth() {
+        let found = |text| check_keys(text).duplicate;
+        assert_eq!(found(r#"{"a":1,"b":{"a":1},"c":[{"a":1},{"a":2}]}"#), None);
+        assert_eq!(found(r#"{"a":1,"b":2,"a":3}"#).as_deref(), Some("a"));
+        assert_eq!(
+            found(r#"{"x":[{"y":{"k":1,"z":2,"k":3}}]}"#).as_deref(),
+            Some("k")
+        );
+        assert_eq!(found(r#"{"name":1,"n\u0061me":2}"#).as_deref(), Some("name"));
+        // A string value that looks like a key, or holds one, is none.
+        assert_eq!(found(r#"{"a":"a","b":["a","a"],"c":"{\"a\":1,\"a\":2}"}"#), None);
+    }
+
+    #[test]
+    fn depth_is_counted_and_bounded() {
+        assert_eq!(check_keys(r#"{"a":[1]}"#).depth, 2);
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(check_keys(&deep).depth, 100_000);
+        let objects = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
+        let found = check_keys(&objects);
+        assert_eq!((found.depth, found.unchecked, found.duplicate), (200, true, None));
+    }
+
+    #[test]
+    fn a_repeated_key_above_a_deep_part_is_still_found() {
+        let inner = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
+        let text = format!(r#"{{"k":{inner},"k":1}}"#);
+        assert_eq!(check_keys(&text).duplicate.as_deref(), Some("k"));
+    }
+
+    #[test]
+    fn an_object_of_many_keys_is_given_up_aloud() {
+        let keys: Vec<_> = (0..70_000).map(|i| format!("\"{i}\":0")).collect();
+        let text = format!("{{{}}}", keys.join(","));
+        let found = check_keys(&text);
+        assert!(found.unchecked && found.duplicate.is_none());
+    }
+}

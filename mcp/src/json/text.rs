@@ -23,16 +23,12 @@ pub fn unescape(inner: &str) -> Cow<'_, str> {
             None => return Cow::Owned(out),
         }
         let tail = chars.as_str();
-        match split_at_backslash(tail) {
-            Some((plain, next)) => {
-                out.push_str(plain);
-                rest = next;
-            }
-            None => {
-                out.push_str(tail);
-                return Cow::Owned(out);
-            }
-        }
+        let Some((plain, next)) = split_at_backslash(tail) else {
+            out.push_str(tail);
+            return Cow::Owned(out);
+        };
+        out.push_str(plain);
+        rest = next;
     }
 }
 
@@ -73,4 +69,38 @@ fn hex4(chars: &mut std::str::Chars<'_>) -> Option<u32> {
 /// Cuts `text` to at most `max` bytes, on a character boundary.
 pub fn cut(text: &str, max: usize) -> &str {
     text.get(..text.floor_char_boundary(max)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_decoded() {
+        assert_eq!(unescape("plain é"), "plain é");
+        assert!(matches!(unescape("plain"), Cow::Borrowed(_)));
+        assert_eq!(unescape(r#"a\n\\\"\/\u0041\t\b\f\r"#), "a\n\\\"/A\t\u{8}\u{c}\r");
+        assert_eq!(unescape(r"\ud83d\ude00!"), "😀!");
+    }
+
+    #[test]
+    fn escapes_that_are_no_character_do_not_hide_the_text() {
+        assert_eq!(unescape(r"x\ud800y"), "x\u{fffd}y");
+        assert_eq!(unescape(r"x\udc00\ud800\u0041"), "x\u{fffd}\u{fffd}A");
+        assert_eq!(unescape(r"\ud800\ud83d\ude00"), "\u{fffd}😀");
+    }
+
+    #[test]
+    fn text_that_is_no_json_does_not_panic() {
+        for text in ["\\", r"\u", r"\u12", r"\u12é4", r"\ud800\u", r"\ud800\", "é\\é"] {
+            let _decoded = unescape(text);
+        }
+    }
+
+    #[test]
+    fn cutting_keeps_characters_whole() {
+        assert_eq!(cut("aé", 2), "a");
+        assert_eq!(cut("aé", 3), "aé");
+        assert_eq!(cut("aé", 99), "aé");
+    }
 }

@@ -223,3 +223,52 @@ fn value_end(bytes: &[u8], start: usize) -> usize {
         Some(_) => scalar_end(bytes, start),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::json::{Json, Token};
+
+    #[test]
+    fn members_and_elements_keep_their_text() {
+        let json = Json::parse(r#" {"a" : 1.50 , "b":[ "x,]" , {} ,null],"c":{"d":"\"}"}} "#).unwrap();
+        let members: Vec<_> = json.members().collect();
+        assert_eq!(
+            members,
+            [
+                ("a", "1.50"),
+                ("b", r#"[ "x,]" , {} ,null]"#),
+                ("c", r#"{"d":"\"}"}"#)
+            ]
+        );
+        let list = json.member("b").unwrap();
+        let elements: Vec<_> = list.elements().map(|e| e.get().to_owned()).collect();
+        assert_eq!(elements, [r#""x,]""#, "{}", "null"]);
+        assert_eq!(json.elements().count(), 0);
+        assert_eq!(list.members().count(), 0);
+    }
+
+    #[test]
+    fn tokens_tell_keys_from_strings() {
+        let json = Json::parse(r#"{"k" :["s",-1e5,true]}"#).unwrap();
+        let tokens: Vec<_> = json.tokens().collect();
+        assert_eq!(
+            tokens,
+            [
+                Token::OpenObject,
+                Token::Key("k"),
+                Token::OpenArray,
+                Token::String("s"),
+                Token::Scalar("-1e5"),
+                Token::Scalar("true"),
+                Token::CloseArray,
+                Token::CloseObject
+            ]
+        );
+    }
+
+    #[test]
+    fn the_last_of_repeated_members_counts() {
+        let json = Json::parse(r#"{"a":1,"\u0061":2}"#).unwrap();
+        assert_eq!(json.member("a").unwrap().as_i64(), Some(2));
+    }
+}

@@ -1,0 +1,368 @@
+//! The engine: sensor events in, records, metrics and tables out.
+//!
+//! One thread owns all of it and talks to the rest by messages: [`Command`]s in, the shared [`Live`] tables and
+//! the record feed out. It waits for nobody: not for a user's files ([`outside`]), not for readers (the feed drops),
+//! not for the disk.
+
+mod agents;
+pub mod backend;
+pub mod conversation;
+pub mod describe;
+pub mod doctor;
+mod lifecycle;
+pub mod live;
+pub mod outside;
+pub mod registry;
+pub mod replay;
+mod servers;
+pub mod sink;
+pub mod stream;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kams_export::view::{EventKind, EventView, Time};
+use kams_host::{Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock};
+use kams_mcp::Direction;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
+
+use crate::admin::Viewer;
+use crate::config::{self, Config};
+use crate::discover::agents::{AgentTable, PatternError};
+use crate::discover::tracker::{InstanceId, Limits, Tracker, UnknownAgents};
+use agents::Endpoint;
+use live::Live;
+use outside::Outside;
+use servers::Server;
+use sink::Sink;
+
+/// What the rest of the daemon asks of the engine.
+#[derive(Debug)]
+pub enum Command {
+    /// `kams on` and `kams off`.
+    SetEnabled {
+        /// On or off.
+        enabled: bool,
+        /// Who said so.
+        by: Viewer,
+        /// Result in words.
+        done: oneshot::Sender<Result<(), String>>,
+    },
+    /// A new configuration, checked.
+    Reload(Box<Config>),
+    /// Stop.
+    Stop,
+}
+
+/// Facts that the admin API reads without asking the engine.
+#[derive(Debug, Default)]
+pub struct Shared {
+    sensor: Mutex<Option<SensorControl>>,
+    endpoints: Mutex<HashSet<u32>>,
+}
+
+impl Shared {
+    /// The running sensor's handle; none after `kams off`.
+    pub fn sensor(&self) -> Option<SensorControl> {
+        self.sensor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether this process is an agent.
+    pub fn is_agent(&self, pid: u32) -> bool {
+        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+    }
+
+    /// Whether the process is in an agent's tree, by the mark that the kernel side keeps.
+    pub fn is_in_tree(&self, pid: u32) -> bool {
+        self.is_agent(pid) || self.sensor().is_some_and(|sensor| sensor.marks(pid).contains(Marks::TREE))
+    }
+}
+
+/// Why the engine cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The sensor did not start.
+    #[error(transparent)]
+    Sensor(#[from] SensorError),
+    /// A pattern of the configuration.
+    #[error("watch.agents: {0}")]
+    Pattern(#[from] PatternError),
+    /// The engine's thread could not start.
+    #[error("cannot start the engine's thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// The engine's state.
+pub struct Engine {
+    config: Config,
+    running: Option<Running>,
+    shared: Arc<Shared>,
+    live: Live,
+    boot: [u8; 16],
+    tracker: Tracker,
+    agents: AgentTable,
+    outside: Outside,
+    servers: HashMap<InstanceId, Server>,
+    keys: HashMap<StreamKey, (InstanceId, Direction)>,
+    endpoints: HashMap<u32, Endpoint>,
+    /// Start times of processes with a mark.
+    starts: HashMap<u32, u64>,
+    learned_paths: HashSet<String>,
+    next_id: u64,
+    idle_ticks: u32,
+    losses_told: HashMap<(&'static str, &'static str), u64>,
+}
+
+struct Running {
+    sensor: Sensor,
+    control: SensorControl,
+}
+
+/// Boot time to wall-clock time.
+pub fn to_wall(boot: u64) -> Time {
+    let since = clock::to_wall(boot).duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Time::from_unix_nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+impl Engine {
+    /// An engine with a running sensor, and the events it will read.
+    pub fn new(config: Config, live: Live, shared: Arc<Shared>) -> Result<(Self, SensorEvents), EngineError> {
+        let agents = AgentTable::new(&patterns(&config))?;
+        let boot = boot_id();
+        let mut engine = Self {
+            tracker: Tracker::new(boot, Limits::default(), unknown_agents(&config)),
+            config,
+            running: None,
+            shared,
+            live,
+            boot,
+            agents,
+            outside: Outside::default(),
+            servers: HashMap::new(),
+            keys: HashMap::new(),
+            endpoints: HashMap::new(),
+            starts: HashMap::new(),
+            learned_paths: HashSet::new(),
+            next_id: 1,
+            idle_ticks: 0,
+            losses_told: HashMap::new(),
+        };
+        let events = engine.start_sensor()?;
+        Ok((engine, events))
+    }
+
+    /// Runs until [`Command::Stop`].
+    pub async fn run(mut self, events: SensorEvents, mut commands: mpsc::Receiver<Command>) {
+        let mut events = Some(events);
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.adopt();
+        self.tell(EventKind::Daemon, "started");
+        loop {
+            tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(Command::SetEnabled { enabled, by, done }) => {
+                        let result = self.set_enabled(enabled, &by, &mut events);
+                        drop(done.send(result));
+                    }
+                    Some(Command::Reload(config)) => self.reload(*config),
+                    Some(Command::Stop) | None => break,
+                },
+                _ = tick.tick() => self.tick(),
+                event = next(&mut events) => match event {
+                    Some(event) => self.take(event),
+                    None => {
+                        tracing::error!("the sensor's reader ended; nothing is watched until `kams off` and `kams on`");
+                        events = None;
+                    }
+                },
+            }
+        }
+        self.tell(EventKind::Daemon, "stopped");
+        self.stop_sensor();
+    }
+
+    fn take(&mut self, event: SensorEvent) {
+        match event {
+            SensorEvent::Exec(report) => {
+                self.live.metrics.sensor_events("exec", 1);
+                self.on_exec(&report);
+            }
+            SensorEvent::Fork { pid, ppid, start_ns, .. } => {
+                self.live.metrics.sensor_events("fork", 1);
+                self.on_fork(ppid, pid, start_ns);
+            }
+            SensorEvent::Exit { pid, start_ns, time_ns, .. } => {
+                self.live.metrics.sensor_events("exit", 1);
+                self.on_exit(pid, start_ns, time_ns);
+            }
+            SensorEvent::Payload(chunk) => {
+                self.live.metrics.sensor_events("payload", 1);
+                self.on_payload(chunk);
+            }
+            SensorEvent::StreamGap { key, lost_bytes, reasons, time_ns, .. } => {
+                self.live.metrics.sensor_events("gap", 1);
+                self.on_gap(key, lost_bytes, &reasons, time_ns);
+            }
+            SensorEvent::StreamEof { key, .. } => self.on_eof(key),
+            SensorEvent::IoUring { pid, time_ns } => {
+                self.live.metrics.sensor_events("io_uring", 1);
+                self.on_io_uring(pid, time_ns);
+            }
+            SensorEvent::LifecycleLost { records, reason } => {
+                self.live.metrics.sensor_events("lifecycle_lost", 1);
+                tracing::warn!(records, stage = reason.stage.as_str(), reason = reason.reason, "process events were lost; scanning what runs");
+                self.adopt();
+            }
+        }
+    }
+
+    fn start_sensor(&mut self) -> Result<SensorEvents, SensorError> {
+        let options = SensorOptions {
+            ring_bytes: self.config.sensor.ring_buffer,
+            ..SensorOptions::default()
+        };
+        let (sensor, events) = Sensor::start(options)?;
+        let control = sensor.control();
+        *self.shared.sensor.lock().unwrap_or_else(PoisonError::into_inner) = Some(control.clone());
+        self.running = Some(Running { sensor, control });
+        self.live.metrics.set_enabled(true);
+        Ok(events)
+    }
+
+    fn stop_sensor(&mut self) {
+        self.end_everything();
+        *self.shared.sensor.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Some(Running { sensor, control }) = self.running.take() {
+            drop(control);
+            sensor.stop();
+        }
+        self.live.metrics.set_enabled(false);
+    }
+
+    fn set_enabled(&mut self, enabled: bool, by: &Viewer, events: &mut Option<SensorEvents>) -> Result<(), String> {
+        if enabled == self.running.is_some() && (!enabled || events.is_some()) {
+            return Ok(());
+        }
+        let word = if enabled { "on" } else { "off" };
+        tracing::warn!(uid = by.uid, pid = by.pid, "kams {word}");
+        *events = None;
+        self.stop_sensor();
+        self.tracker = Tracker::new(self.boot, Limits::default(), unknown_agents(&self.config));
+        if enabled {
+            *events = Some(self.start_sensor().map_err(|e| e.to_string())?);
+            self.adopt();
+        }
+        self.tell(EventKind::Daemon, &format!("{word}, by uid {}", by.uid));
+        Ok(())
+    }
+
+    fn reload(&mut self, config: Config) {
+        match AgentTable::new(&patterns(&config)) {
+            Ok(agents) => {
+                self.agents = agents;
+                self.tracker.set_unknown_agents(unknown_agents(&config));
+                self.config = config;
+                self.live.metrics.config_reload(true);
+                self.tell(EventKind::Daemon, "configuration reloaded");
+                self.adopt();
+            }
+            Err(error) => {
+                self.live.metrics.config_reload(false);
+                tracing::error!(%error, "the new configuration is refused; the old one stays");
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = clock::boot_ns();
+        let mut actions = Vec::new();
+        self.tracker.tick(now, &mut actions);
+        self.act(actions, now);
+        for server in self.servers.values_mut() {
+            if let Some(conversation) = server.conversation_mut() {
+                conversation.tick(now, &mut self.live);
+            }
+        }
+        self.end_lingering(now);
+        self.rest_if_idle();
+        self.tell_losses();
+    }
+
+    /// Takes the payload probe off the host while no agent lives.
+    fn rest_if_idle(&mut self) {
+        let Some(running) = &self.running else { return };
+        let idle = self.endpoints.is_empty() && self.servers.is_empty();
+        self.idle_ticks = if idle { self.idle_ticks + 1 } else { 0 };
+        if self.idle_ticks == 3
+            && let Err(error) = running.control.detach_payload()
+        {
+            tracing::warn!(%error, "the payload probe could not be detached");
+        }
+    }
+
+    fn tell_losses(&mut self) {
+        let Some(running) = &self.running else { return };
+        for loss in running.control.losses() {
+            let (stage, reason) = (loss.reason.stage.as_str(), loss.reason.reason);
+            self.live.metrics.sensor_lost_total(stage, reason, loss.count);
+            let told = self.losses_told.entry((stage, reason)).or_default();
+            let new = loss.count.saturating_sub(*told);
+            *told = loss.count;
+            if new > 0 {
+                tracing::warn!(stage, reason, count = new, "the sensor lost something");
+                self.live.event(EventView {
+                    count: Some(new),
+                    stage: Some(stage.to_owned()),
+                    reason: Some(reason.to_owned()),
+                    ..EventView::new(EventKind::Loss, Time::now(), 0, "root")
+                });
+            }
+        }
+    }
+
+    fn tell(&mut self, kind: EventKind, detail: &str) {
+        self.live.event(EventView { detail: Some(detail.to_owned()), ..EventView::new(kind, Time::now(), 0, "root") });
+    }
+
+    fn new_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+}
+
+async fn next(events: &mut Option<SensorEvents>) -> Option<SensorEvent> {
+    match events {
+        Some(events) => events.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn unknown_agents(config: &Config) -> UnknownAgents {
+    match config.watch.unknown_agents {
+        config::UnknownAgents::Discover => UnknownAgents::Discover,
+        config::UnknownAgents::Ignore => UnknownAgents::Ignore,
+    }
+}
+
+fn patterns(config: &Config) -> Vec<crate::discover::agents::AgentPattern> {
+    let any_folder = |glob: &String| if glob.contains('/') { glob.clone() } else { format!("**/{glob}") };
+    let pattern = |p: &config::AgentPattern| crate::discover::agents::AgentPattern {
+        name: p.name.clone(),
+        exe: vec![p.executable.as_ref().map_or_else(|| "**".to_owned(), any_folder)],
+        script: Vec::new(),
+        argv: p.arguments.iter().cloned().collect(),
+    };
+    config.watch.agents.iter().map(pattern).collect()
+}
+
+/// The kernel's boot id as bytes; zeros where it cannot be read.
+fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&hex, 16).unwrap_or_default().to_be_bytes()
+}

@@ -1,0 +1,214 @@
+//! What the admin API asks, answered from the shared tables.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kams_export::view::{
+    AgentView, CoverageView, DoctorView, FindingRecord, LossView, Mode, PayloadView, ProbeView, Record, SCHEMA, ServerState,
+    ServerView, StatusView, Time, ToolView,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::live::Live;
+use super::{Command, Shared, doctor};
+use crate::admin::{Backend, BackendError, Feed, FindingQuery, Scope, ServerQuery, ToolQuery, Viewer};
+use crate::config::Config;
+
+/// The daemon as the admin API sees it.
+pub struct DaemonBackend {
+    live: Live,
+    shared: Arc<Shared>,
+    commands: mpsc::Sender<Command>,
+    config: Arc<arc_swap::ArcSwap<Config>>,
+    started: (Time, Instant),
+    kernel: String,
+}
+
+impl DaemonBackend {
+    /// A backend over the engine's shared state.
+    pub fn new(
+        live: Live,
+        shared: Arc<Shared>,
+        commands: mpsc::Sender<Command>,
+        config: Arc<arc_swap::ArcSwap<Config>>,
+    ) -> Self {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+        Self { live, shared, commands, config, started: (Time::now(), Instant::now()), kernel }
+    }
+
+    fn coverage(&self, scope: Scope) -> Vec<CoverageView> {
+        let tables = self.live.registry.lock();
+        let servers = || tables.live_servers().filter(|s| scope.admits(s.uid));
+        let in_state = |state| servers().filter(|s| s.state == state).count() as u64;
+        let row = |what: &str, covered, count: Option<u64>, detail: &str| CoverageView {
+            what: what.to_owned(),
+            covered,
+            count,
+            detail: detail.to_owned(),
+        };
+        vec![
+            row("servers over stdio", true, Some(in_state(ServerState::Observed)), "read at the agent's end, from the first byte"),
+            row(
+                "servers that ran before Kams",
+                true,
+                Some(in_state(ServerState::Adopted)),
+                "read from the middle: what they listed before is unknown until they list again",
+            ),
+            row("servers over HTTP", false, None, "not read in this version"),
+            row(
+                "servers in containers behind a daemon",
+                true,
+                None,
+                "the stream is read at the container client; what the server does inside is not seen",
+            ),
+            row("agents that use io_uring or splice on a stream", false, None, "counted in kams_sensor_lost_total, not read"),
+            row(
+                "writers through /proc/PID/fd",
+                false,
+                None,
+                "another process of the same user can write into a server's input unseen",
+            ),
+        ]
+    }
+}
+
+impl Backend for DaemonBackend {
+    fn status(&self, scope: Scope) -> Result<StatusView, BackendError> {
+        let sensor = self.shared.sensor();
+        let attached = sensor.as_ref().is_some_and(kams_host::SensorControl::payload_attached);
+        let probes = sensor.as_ref().map(kams_host::SensorControl::probes).unwrap_or_default();
+        let losses = sensor.as_ref().map(kams_host::SensorControl::losses).unwrap_or_default();
+        let uid = match scope {
+            Scope::All => None,
+            Scope::User(uid) => Some(uid),
+        };
+        let mut notes = Vec::new();
+        if sensor.is_none() {
+            notes.push("Kams is off: nothing is watched. `kams on` switches it on.".to_owned());
+        }
+        if losses.iter().any(|l| l.count > 0) {
+            notes.push("Something was lost since the start; `kams doctor` says what to do.".to_owned());
+        }
+        let coverage = self.coverage(scope);
+        let tables = self.live.registry.lock();
+        Ok(StatusView {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            instance: self.live.feed.instance().to_owned(),
+            pid: std::process::id(),
+            started: self.started.0,
+            uptime_seconds: self.started.1.elapsed().as_secs(),
+            mode: Mode::Observe,
+            enabled: sensor.is_some(),
+            kernel: self.kernel.clone(),
+            scope: if uid.is_none() { "host" } else { "own" }.to_owned(),
+            coverage,
+            probes: probes
+                .into_iter()
+                .map(|p| ProbeView {
+                    name: p.name.to_owned(),
+                    attached: p.attached,
+                    proved: p.proved,
+                    detail: p.tracepoint.to_owned(),
+                })
+                .collect(),
+            payload: PayloadView {
+                attached,
+                backend: "tracepoint".to_owned(),
+                reason: if attached { "an agent is running" } else { "no agent is running" }.to_owned(),
+            },
+            losses: losses
+                .into_iter()
+                .filter(|l| l.count > 0)
+                .map(|l| LossView {
+                    stage: l.reason.stage.as_str().to_owned(),
+                    reason: l.reason.reason.to_owned(),
+                    count: l.count,
+                })
+                .collect(),
+            agents_live: tables.agents().filter(|a| a.live && scope.admits(a.uid)).count() as u64,
+            servers_live: tables
+                .live_servers()
+                .filter(|s| scope.admits(s.uid) && s.state != ServerState::Candidate)
+                .count() as u64,
+            calls: tables.calls(uid),
+            findings: tables.servers().filter(|s| scope.admits(s.uid)).map(|s| s.findings).sum(),
+            notes,
+        })
+    }
+
+    fn agents(&self, scope: Scope) -> Result<Vec<AgentView>, BackendError> {
+        let tables = self.live.registry.lock();
+        let with_servers = |agent: &AgentView| {
+            let own = tables.live_servers().filter(|s| s.agent_pid == agent.pid && s.state != ServerState::Candidate);
+            AgentView { servers: u32::try_from(own.count()).unwrap_or(u32::MAX), ..agent.clone() }
+        };
+        Ok(tables.agents().filter(|a| scope.admits(a.uid)).map(with_servers).collect())
+    }
+
+    fn servers(&self, scope: Scope, query: &ServerQuery) -> Result<Vec<ServerView>, BackendError> {
+        let tables = self.live.registry.lock();
+        let wanted = |s: &&ServerView| scope.admits(s.uid) && (query.gone || s.state != ServerState::Gone);
+        Ok(tables.servers().filter(wanted).cloned().collect())
+    }
+
+    fn tools(&self, scope: Scope, query: &ToolQuery) -> Result<Vec<ToolView>, BackendError> {
+        let tables = self.live.registry.lock();
+        let wanted = |server: &ServerView| {
+            query.server.as_ref().is_none_or(|text| {
+                server.identity == *text || server.name.as_ref() == Some(text) || server.id.to_string() == *text
+            })
+        };
+        let tools = tables.tools().filter(|(server, _)| scope.admits(server.uid) && wanted(server));
+        Ok(tools.map(|(_, tool)| tool.clone()).collect())
+    }
+
+    fn findings(&self, scope: Scope, query: &FindingQuery) -> Result<Vec<FindingRecord>, BackendError> {
+        let only = |record: &Record| matches!(record, Record::Finding(_));
+        let found = self.live.feed.since(scope, query.since, query.limit, &only);
+        let finding = |record: &Arc<Record>| match &**record {
+            Record::Finding(finding) => Some(finding.clone()),
+            _ => None,
+        };
+        Ok(found.iter().filter_map(finding).collect())
+    }
+
+    fn doctor(&self) -> Result<DoctorView, BackendError> {
+        Ok(doctor::examine(self.shared.sensor().as_ref(), &self.config.load()))
+    }
+
+    fn set_enabled(&self, enabled: bool, by: &Viewer) -> Result<(), BackendError> {
+        let stopped = || BackendError::Unavailable {
+            message: "the engine does not answer".to_owned(),
+            remedy: "see the daemon's log; restart kamsd".to_owned(),
+        };
+        let (done, answer) = oneshot::channel();
+        let command = Command::SetEnabled { enabled, by: by.clone(), done };
+        self.commands.blocking_send(command).map_err(|_stopped| stopped())?;
+        answer.blocking_recv().map_err(|_stopped| stopped())?.map_err(|message| BackendError::Refused {
+            message,
+            remedy: "run `kams doctor`".to_owned(),
+        })
+    }
+
+    fn feed(&self) -> &Arc<Feed> {
+        &self.live.feed
+    }
+
+    fn is_in_agent_tree(&self, pid: u32) -> bool {
+        self.shared.is_in_tree(pid)
+    }
+
+    fn refresh_metrics(&self) {
+        let Some(sensor) = self.shared.sensor() else { return };
+        for probe in sensor.probes() {
+            self.live.metrics.set_probe(probe.name, probe.attached);
+        }
+        for map in sensor.maps() {
+            self.live.metrics.set_map(map.name, map.used, map.capacity);
+        }
+        for loss in sensor.losses() {
+            self.live.metrics.sensor_lost_total(loss.reason.stage.as_str(), loss.reason.reason, loss.count);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! One agent and one server: two streams, one session, and what is told of them.
+
+use std::sync::Arc;
+
+use kams_export::view::{EventView, Time, Transport};
+use kams_mcp::{Direction, Frame, FrameKind, Nanos, Session};
+
+use super::describe::{self, Tally};
+use super::sink::Sink;
+use super::stream::{Piece, Stream};
+
+/// Whose conversation it is.
+#[derive(Clone, Debug)]
+pub struct Party {
+    /// Number of the server instance in this daemon.
+    pub server_id: u64,
+    /// User.
+    pub uid: u32,
+    /// Login name, or the uid in digits.
+    pub user: Arc<str>,
+    /// Name of the agent.
+    pub agent: Arc<str>,
+    /// Its process.
+    pub agent_pid: u32,
+    /// Identity of the server.
+    pub server: Arc<str>,
+    /// Process of the server (of the launcher, where there is one).
+    pub server_pid: u32,
+    /// What carries the streams.
+    pub transport: Transport,
+}
+
+/// How boot time, in which the kernel counts, becomes wall-clock time.
+pub type ToWall = fn(Nanos) -> Time;
+
+/// A conversation from its first byte, or from where it was joined.
+#[derive(Debug)]
+pub struct Conversation {
+    party: Party,
+    to_wall: ToWall,
+    to_server: Stream,
+    to_client: Stream,
+    session: Session,
+    tally: Tally,
+}
+
+/// Sizes of a conversation.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest message in bytes; longer ones are reported and skipped.
+    pub max_message: usize,
+}
+
+impl Conversation {
+    /// A conversation seen from its start, or joined midway.
+    pub fn new(party: Party, joined: bool, limits: Limits, session: kams_mcp::Config, to_wall: ToWall) -> Self {
+        let stream = if joined { Stream::mid_stream } else { Stream::new };
+        Self {
+            party,
+            to_wall,
+            to_server: stream(limits.max_message),
+            to_client: stream(limits.max_message),
+            session: Session::new(session),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Who talks.
+    pub fn party(&self) -> &Party {
+        &self.party
+    }
+
+    /// Takes a better name for the server, or for the agent.
+    pub fn rename(&mut self, server: Arc<str>, agent: Arc<str>) {
+        self.party.server = server;
+        self.party.agent = agent;
+    }
+
+    /// The session's state.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Takes a piece of one direction.
+    pub fn push(&mut self, direction: Direction, piece: Piece, sink: &mut dyn Sink) {
+        self.with(direction, sink, |stream, on_frame| stream.push(piece, on_frame));
+    }
+
+    /// Bytes of one direction were lost.
+    pub fn gap(&mut self, direction: Direction, lost: u64, time: Nanos, sink: &mut dyn Sink) {
+        let mut event = self.event(kams_export::view::EventKind::Gap, time);
+        event.direction = Some(describe::direction(direction));
+        event.bytes = (lost > 0).then_some(lost);
+        event.gap = true;
+        sink.event(event);
+        self.with(direction, sink, |stream, on_frame| stream.gap(lost, on_frame));
+    }
+
+    /// Lets time limits take effect.
+    pub fn tick(&mut self, now: Nanos, sink: &mut dyn Sink) {
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            self.with(direction, sink, |stream, on_frame| stream.tick(now, on_frame));
+        }
+    }
+
+    /// The conversation is over.
+    pub fn finish(&mut self, now: Nanos, sink: &mut dyn Sink) {
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            self.with(direction, sink, |stream, on_frame| stream.finish(now, on_frame));
+        }
+        for event in self.session.finish() {
+            describe::describe(&self.party, (self.to_wall)(now), &self.session, &event, &mut self.tally, sink);
+        }
+    }
+
+    /// An event about this conversation with nothing else known.
+    pub fn event(&self, kind: kams_export::view::EventKind, time: Nanos) -> EventView {
+        describe::base(&self.party, kind, (self.to_wall)(time))
+    }
+
+    fn with(
+        &mut self,
+        direction: Direction,
+        sink: &mut dyn Sink,
+        work: impl FnOnce(&mut Stream, &mut dyn FnMut(Frame<'_>, Nanos)),
+    ) {
+        let Self { party, to_wall, to_server, to_client, session, tally } = self;
+        let stream = match direction {
+            Direction::ToServer => to_server,
+            Direction::ToClient => to_client,
+        };
+        work(stream, &mut |frame, time| {
+            count(&frame, sink);
+            for event in session.feed(direction, frame, time) {
+                describe::describe(party, to_wall(event.time), session, &event, tally, sink);
+            }
+        });
+    }
+}
+
+fn count(frame: &Frame<'_>, sink: &mut dyn Sink) {
+    match frame.kind {
+        FrameKind::Oversized { .. } => sink.frame("oversize"),
+        FrameKind::Damaged { .. } => sink.frame("gap"),
+        FrameKind::Blank => sink.frame("malformed"),
+        // Counted by what they turn out to be.
+        FrameKind::Line(_) | FrameKind::Unterminated(_) => {}
+    }
+}

@@ -1,0 +1,339 @@
+//! Execs, forks and exits: who is an agent, who may be a server.
+
+use kams_host::{ExecReport, FdKind, FdShape, Marks, clock, procs};
+
+use super::{Engine, outside};
+use crate::discover::agents::{AgentName, is_interpreter};
+use crate::discover::candidate::{self, ExecShape, FarEnd};
+use crate::discover::identity::{Blind, Launch, Resolved, identify};
+use crate::discover::tracker::{Exec, Holder, ProcKey, ProgramKey, Seen};
+
+/// Ancestors looked at for one that holds the agent's end.
+const ANCESTORS: usize = 16;
+
+/// A process image as far as it matters here.
+struct Image {
+    exe: String,
+    argv: Vec<String>,
+    cwd: String,
+}
+
+impl Engine {
+    pub(super) fn on_exec(&mut self, report: &ExecReport) {
+        let proc = ProcKey { pid: report.pid, start: report.start_ns };
+        let image = self.image_of(report);
+        let agent = self.recognise(report.pid, &image);
+        match &agent {
+            Some(name) => self.agent_started(proc, report.uid, name, report.time_ns),
+            // The kernel side cleared the mark: the new image is another program.
+            None => self.agent_ended(report.pid, report.time_ns),
+        }
+        let related = report.candidate || !report.marks_before.is_empty() || !report.parent_marks.is_empty();
+        if !related {
+            return;
+        }
+        if !report.marks.is_empty() {
+            self.starts.insert(report.pid, report.start_ns);
+        }
+        let parent = ProcKey { pid: report.ppid, start: report.parent_start_ns };
+        let shape = self.shape_of(report);
+        self.consider(report, &image, shape, proc, parent, false);
+    }
+
+    /// Hands an exec, or a process that runs already, to the tracker.
+    fn consider(
+        &mut self,
+        report: &ExecReport,
+        image: &Image,
+        shape: ExecShape,
+        proc: ProcKey,
+        parent: ProcKey,
+        adopted: bool,
+    ) {
+        let judged = candidate::judge(&shape);
+        let holder = judged.ok().and_then(|c| self.holder(c.holder, parent));
+        let home = self.outside.home(report.uid);
+        let resolved = self.resolve(report.pid, image, home);
+        let exec = Exec {
+            time: report.time_ns,
+            proc,
+            parent,
+            uid: report.uid,
+            resolved,
+            configured: false,
+            stdio: candidate::stdio(&shape),
+            shape: judged,
+            holder,
+            adopted,
+        };
+        let mut actions = Vec::new();
+        let seen = self.tracker.exec(&exec, &mut actions);
+        self.act(actions, report.time_ns);
+        tracing::trace!(pid = report.pid, ?seen, "exec");
+        if let Seen::Candidate(id) = seen {
+            self.open_server(id, report, adopted);
+        }
+    }
+
+    pub(super) fn on_fork(&mut self, parent: u32, child: u32, start: u64) {
+        self.starts.insert(child, start);
+        let Some(parent_start) = self.start_of(parent) else { return };
+        let mut actions = Vec::new();
+        let parent = ProcKey { pid: parent, start: parent_start };
+        self.tracker.fork(parent, ProcKey { pid: child, start }, &mut actions);
+        self.act(actions, clock::boot_ns());
+    }
+
+    pub(super) fn on_exit(&mut self, pid: u32, start: u64, time: u64) {
+        self.starts.remove(&pid);
+        let mut actions = Vec::new();
+        self.tracker.exit(ProcKey { pid, start }, &mut actions);
+        self.act(actions, time);
+        self.agent_ended(pid, time);
+        self.end_lingering_of(pid);
+    }
+
+    /// Enters what runs already: agents, the trees below them, and their servers.
+    pub(super) fn adopt(&mut self) {
+        let Some(running) = &self.running else { return };
+        let control = running.control.clone();
+        let now = clock::boot_ns();
+        for pid in procs::pids() {
+            if self.endpoints.contains_key(&pid) {
+                continue;
+            }
+            let Some(facts) = procs::facts(pid) else { continue };
+            let image = image(&facts);
+            if let Some(name) = self.recognise(pid, &image) {
+                let proc = ProcKey { pid, start: ticks(&facts.stat) };
+                self.agent_started(proc, facts.uid, &name, now);
+            }
+        }
+        self.mark_trees();
+        let descriptors = match control.adopt() {
+            Ok(descriptors) => descriptors,
+            Err(error) => {
+                tracing::warn!(%error, "running servers cannot be adopted; they are seen from their next start on");
+                return;
+            }
+        };
+        // Parents first, so that the processes of a launcher chain join the instance of the first one.
+        let mut found: Vec<_> = descriptors
+            .candidates()
+            .into_iter()
+            .filter_map(|(pid, agents)| Some((procs::facts(pid)?, agents)))
+            .collect();
+        found.sort_by_key(|(facts, _)| (facts.stat.start_ticks, facts.pid));
+        for (facts, holders) in found {
+            let agent = holders.iter().find(|pid| self.endpoints.contains_key(pid));
+            let Some(&agent) = agent.or_else(|| holders.iter().find(|pid| **pid == facts.stat.ppid)) else { continue };
+            let fds = descriptors.stdio(facts.pid);
+            let parent_fd0 = descriptors.stdio(facts.stat.ppid)[0].object;
+            let proc = ProcKey { pid: facts.pid, start: ticks(&facts.stat) };
+            if self.tracker.by_member(proc).is_some() {
+                continue;
+            }
+            let parent_start = self.start_of(facts.stat.ppid).unwrap_or_default();
+            let parent = ProcKey { pid: facts.stat.ppid, start: parent_start };
+            let held = |_: &FdShape| FarEnd::Held(agent);
+            let mut shape = exec_shape(&fds, facts.stat.ppid, held);
+            shape.parent_fd0 = parent_fd0.map_or(0, |o| o.0);
+            let report = as_report(&facts, fds, now);
+            let image = image(&facts);
+            self.consider(&report, &image, shape, proc, parent, true);
+        }
+    }
+
+    /// Marks everything below an agent: exec reports and exits of it matter.
+    fn mark_trees(&mut self) {
+        let mut parents: Vec<(u32, u32, u64)> = procs::pids()
+            .into_iter()
+            .filter_map(|pid| procs::stat(pid).map(|s| (pid, s.ppid, ticks(&s))))
+            .collect();
+        parents.sort_by_key(|(_, _, start)| *start);
+        let mut tree: std::collections::HashSet<u32> = self.endpoints.keys().copied().collect();
+        for (pid, parent, start) in parents {
+            if tree.contains(&parent) && tree.insert(pid) {
+                self.mark(ProcKey { pid, start }, Marks::TREE);
+            }
+        }
+    }
+
+    fn image_of(&mut self, report: &ExecReport) -> Image {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let exe = procs::exe(report.pid).map_or_else(|| text(&report.filename), |p| p.to_string_lossy().into_owned());
+        let mut argv: Vec<String> = report.args().iter().map(|a| text(a)).collect();
+        if report.argv_cut
+            && let Some(whole) = procs::argv(report.pid)
+        {
+            argv = whole.iter().map(|a| text(a)).collect();
+        }
+        Image { exe, argv, cwd: String::new() }
+    }
+
+    fn recognise(&mut self, pid: u32, image: &Image) -> Option<AgentName> {
+        let exe = image.exe.strip_suffix(" (deleted)").unwrap_or(&image.exe);
+        if is_interpreter(exe) {
+            // Only here may the script's links have to be followed.
+            let (table, argv, exe) = (self.agents.clone(), image.argv.clone(), exe.to_owned());
+            let found = self.outside.ask(move || {
+                let cwd = procs::cwd(pid).unwrap_or_default().to_string_lossy().into_owned();
+                table.recognise(&exe, &argv, &cwd, &outside::AsProcess::new(pid)).cloned()
+            });
+            if let Some(Some(name)) = found {
+                return Some(name);
+            }
+        } else if let Some(name) = self.agents.recognise(exe, &image.argv, "", &Blind) {
+            return Some(name.clone());
+        }
+        if !self.learned_paths.contains(exe) {
+            return None;
+        }
+        let program = self.program(pid, image)?;
+        self.tracker.is_learned(&program).then(|| AgentName {
+            name: learned_name(&program),
+            kind: crate::discover::agents::AgentKind::Learned,
+        })
+    }
+
+    /// What a process runs, as a key under which it can be recognised again.
+    fn program(&mut self, pid: u32, image: &Image) -> Option<ProgramKey> {
+        let path = image.exe.clone();
+        let exe = self.outside.ask(move || outside::exe_key(pid, path)).flatten()?;
+        let script = is_interpreter(&image.exe).then(|| self.resolve(pid, image, String::new()).identity);
+        Some(ProgramKey { exe, script })
+    }
+
+    fn resolve(&mut self, pid: u32, image: &Image, home: String) -> Resolved {
+        let (exe, argv) = (image.exe.clone(), image.argv.clone());
+        let known_cwd = image.cwd.clone();
+        let answer = self.outside.ask({
+            let home = home.clone();
+            move || {
+                let cwd = if known_cwd.is_empty() {
+                    procs::cwd(pid).unwrap_or_default().to_string_lossy().into_owned()
+                } else {
+                    known_cwd
+                };
+                let launch = Launch { exe: &exe, argv: &argv, cwd: &cwd, home: &home };
+                identify(&launch, &outside::AsProcess::new(pid))
+            }
+        });
+        answer.unwrap_or_else(|| {
+            let Image { exe, argv, cwd } = image;
+            identify(&Launch { exe, argv, cwd, home: &home }, &Blind)
+        })
+    }
+
+    fn holder(&mut self, pid: u32, parent: ProcKey) -> Option<Holder> {
+        let start = if parent.pid == pid && parent.start != 0 { parent.start } else { self.start_of(pid)? };
+        let proc = ProcKey { pid, start };
+        let agent = self.endpoints.get(&pid).and_then(|e| e.agent.as_ref()).map(|known| known.name.clone());
+        let facts = procs::facts(pid)?;
+        let program = self.program(pid, &image(&facts))?;
+        Some(Holder { proc, agent, program })
+    }
+
+    pub(super) fn start_of(&self, pid: u32) -> Option<u64> {
+        let known = self.starts.get(&pid).copied().or_else(|| self.endpoints.get(&pid).map(|e| e.start));
+        known.or_else(|| procs::stat(pid).map(|s| ticks(&s)))
+    }
+
+    /// The descriptors of an exec, with who holds their other ends.
+    fn shape_of(&self, report: &ExecReport) -> ExecShape {
+        let mut shape = exec_shape(&report.fds, report.ppid, |_| FarEnd::NotHeld);
+        if report.stdin_inherited {
+            shape.parent_fd0 = shape.fds[0].object;
+        }
+        if !report.candidate {
+            return shape;
+        }
+        let held_by = |pid: u32, at: usize| procs::holds_far_end(pid, &report.fds[at]);
+        for at in [0, 1] {
+            if held_by(report.ppid, at) {
+                shape.fds[at].far_end = FarEnd::Held(report.ppid);
+                continue;
+            }
+            let mut above = report.ppid;
+            for _ in 0..ANCESTORS {
+                let Some(stat) = procs::stat(above) else { break };
+                above = stat.ppid;
+                if above <= 1 {
+                    break;
+                }
+                if self.endpoints.contains_key(&above) && held_by(above, at) {
+                    shape.fds[at].far_end = FarEnd::Held(above);
+                    break;
+                }
+            }
+        }
+        shape
+    }
+}
+
+fn exec_shape(fds: &[FdShape; 3], parent: u32, far_end: impl Fn(&FdShape) -> FarEnd) -> ExecShape {
+    let one = |fd: &FdShape| candidate::FdShape {
+        kind: match fd.kind {
+            FdKind::None => candidate::FdKind::Closed,
+            FdKind::Pipe => candidate::FdKind::Pipe,
+            FdKind::UnixStream => candidate::FdKind::UnixStream,
+            FdKind::UnixOther | FdKind::SocketOther => candidate::FdKind::OtherSocket,
+            FdKind::Chr => candidate::FdKind::Device,
+            FdKind::Regular => candidate::FdKind::File,
+            FdKind::Other => candidate::FdKind::Other,
+        },
+        object: fd.object.map_or(0, |o| o.0),
+        peer: fd.peer.map_or(0, |o| o.0),
+        far_end: far_end(fd),
+    };
+    ExecShape { fds: [one(&fds[0]), one(&fds[1]), one(&fds[2])], parent, parent_fd0: 0 }
+}
+
+fn image(facts: &procs::ProcessFacts) -> Image {
+    let path = |p: &Option<std::path::PathBuf>| p.as_ref().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
+    Image {
+        exe: path(&facts.exe),
+        argv: facts.argv.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect(),
+        cwd: path(&facts.cwd),
+    }
+}
+
+/// Start in nanoseconds since boot, as exactly as procfs tells.
+fn ticks(stat: &procs::Stat) -> u64 {
+    stat.start_ticks.saturating_mul(clock::NS_PER_TICK)
+}
+
+/// What a learned agent is called.
+pub(super) fn learned_name(program: &ProgramKey) -> String {
+    match &program.script {
+        Some(script) => script.to_string(),
+        None => program.exe.path.rsplit('/').next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// A process that runs already, in the form of the report that its exec would have given.
+fn as_report(facts: &procs::ProcessFacts, fds: [FdShape; 3], now: u64) -> ExecReport {
+    ExecReport {
+        pid: facts.pid,
+        ppid: facts.stat.ppid,
+        uid: facts.uid,
+        gid: facts.gid,
+        time_ns: now,
+        start_ns: ticks(&facts.stat),
+        parent_start_ns: 0,
+        cgroup_id: 0,
+        marks: Marks::NONE,
+        marks_before: Marks::NONE,
+        parent_marks: Marks::NONE,
+        comm: bytes::Bytes::new(),
+        filename: bytes::Bytes::new(),
+        filename_cut: false,
+        argv: bytes::Bytes::new(),
+        argv_cut: false,
+        fds,
+        candidate: true,
+        stdin_inherited: false,
+        watched: false,
+        watch_failed: false,
+    }
+}

@@ -1,0 +1,164 @@
+//! `kams replay`: recorded sessions through the same conversation as live ones.
+//!
+//! A line is `{"dir": "c>s" | "s>c", "ms": N, "raw": "..."}`, a process event (`"dir": "signal" | "exit"`, passed
+//! over), or a bare JSON-RPC message, whose direction is then guessed: requests and notifications go to the server
+//! unless their method is one that servers use, answers come from it.
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+
+use kams_export::jsonl;
+use kams_export::metrics::Operation;
+use kams_export::view::{EventKind, EventView, FindingRecord, Record, Time, Transport};
+use kams_mcp::{Direction, Nanos};
+use serde::Deserialize;
+
+use super::conversation::{Conversation, Limits, Party};
+use super::sink::Sink;
+use super::stream::Piece;
+
+/// Longest line of a recording, in bytes.
+const MAX_LINE: u64 = 256 << 20;
+
+/// Why a recording could not be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// Reading failed.
+    #[error("line {line}: {source}")]
+    Read {
+        /// Line, from 1.
+        line: u64,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// A line is neither form.
+    #[error("line {line}: {problem}; expected {{\"dir\": \"c>s\", \"ms\": 0, \"raw\": \"...\"}} or a JSON-RPC message")]
+    Line {
+        /// Line, from 1.
+        line: u64,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Writing failed.
+    #[error("output: {0}")]
+    Write(std::io::Error),
+}
+
+#[derive(Deserialize)]
+struct Recorded {
+    dir: String,
+    #[serde(default)]
+    ms: f64,
+    #[serde(default)]
+    raw: Option<String>,
+}
+
+/// Replays one recording; `name` stands for the server. Events and findings go to `out` as JSON lines.
+pub fn replay(name: &str, input: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), ReplayError> {
+    let party = Party {
+        server_id: 1,
+        uid: nix::unistd::Uid::effective().as_raw(),
+        user: Arc::from("replay"),
+        agent: Arc::from("replay"),
+        agent_pid: 0,
+        server: Arc::from(format!("replay:{name}")),
+        server_pid: 0,
+        transport: Transport::Pipe,
+    };
+    let limits = Limits { max_message: usize::try_from(MAX_LINE).unwrap_or(usize::MAX) };
+    let mut conversation = Conversation::new(party, false, limits, kams_mcp::Config::default(), wall);
+    let mut sink = Lines { out, seq: 0, failed: None };
+    sink.event(conversation.event(EventKind::ServerStarted, 0));
+    let mut now: Nanos = 0;
+    let mut line = String::new();
+    for number in 1.. {
+        line.clear();
+        let read = std::io::Read::take(&mut *input, MAX_LINE).read_line(&mut line);
+        if read.map_err(|source| ReplayError::Read { line: number, source })? == 0 {
+            break;
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        let Some((direction, at, mut raw)) = read_line(&line).map_err(|problem| ReplayError::Line { line: number, problem })?
+        else {
+            continue;
+        };
+        now = now.max(at.unwrap_or(now));
+        raw.push('\n');
+        let piece = Piece { call: number, last: true, time: now, data: raw.into() };
+        conversation.push(direction, piece, &mut sink);
+        if let Some(error) = sink.failed.take() {
+            return Err(ReplayError::Write(error));
+        }
+    }
+    conversation.finish(now, &mut sink);
+    sink.event(conversation.event(EventKind::ServerGone, now));
+    sink.failed.map_or(Ok(()), |error| Err(ReplayError::Write(error)))
+}
+
+fn read_line(line: &str) -> Result<Option<(Direction, Option<Nanos>, String)>, String> {
+    let value: serde_json::Value = serde_json::from_str(line).map_err(|e| e.to_string())?;
+    if value.get("dir").is_none() {
+        return Ok(Some((guess(&value), None, line.trim_end_matches(['\r', '\n']).to_owned())));
+    }
+    let Recorded { dir, ms, raw } = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let direction = match dir.as_str() {
+        "c>s" => Direction::ToServer,
+        "s>c" => Direction::ToClient,
+        "signal" | "exit" => return Ok(None),
+        other => return Err(format!("unknown direction {other:?}")),
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what the type holds")]
+    let at = (ms.clamp(0.0, 1e12) * 1e6) as Nanos;
+    Ok(Some((direction, Some(at), raw.ok_or("no `raw` member")?)))
+}
+
+fn guess(message: &serde_json::Value) -> Direction {
+    let from_server = |m: &str| {
+        m.starts_with("sampling/") || m.starts_with("elicitation/") || m == "roots/list" || {
+            m.starts_with("notifications/")
+                && !matches!(m, "notifications/initialized" | "notifications/cancelled" | "notifications/roots/list_changed")
+        }
+    };
+    match message.get("method").and_then(serde_json::Value::as_str) {
+        Some(method) if !from_server(method) => Direction::ToServer,
+        _ => Direction::ToClient,
+    }
+}
+
+fn wall(at: Nanos) -> Time {
+    Time::from_unix_nanos(i64::try_from(at).unwrap_or(i64::MAX))
+}
+
+struct Lines<'a> {
+    out: &'a mut dyn Write,
+    seq: u64,
+    failed: Option<std::io::Error>,
+}
+
+impl Lines<'_> {
+    fn record(&mut self, mut record: Record) {
+        self.seq += 1;
+        record.set_seq(self.seq);
+        if self.failed.is_some() {
+            return;
+        }
+        let written = jsonl::line(&record).map_err(std::io::Error::from).and_then(|line| self.out.write_all(&line));
+        self.failed = written.err();
+    }
+}
+
+impl Sink for Lines<'_> {
+    fn event(&mut self, event: EventView) {
+        self.record(Record::Event(event));
+    }
+
+    fn finding(&mut self, finding: FindingRecord) {
+        self.record(Record::Finding(finding));
+    }
+
+    fn answered(&mut self, _: &Operation<'_>) {}
+
+    fn frame(&mut self, _: &'static str) {}
+}

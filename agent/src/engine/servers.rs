@@ -1,0 +1,384 @@
+//! Server instances: from a candidate whose first bytes are kept back to a conversation that is told.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kams_export::view::{EventKind, ServerState, ServerView, Transport};
+use kams_host::{Chunk, ExecReport, FdKind, LossReason, Marks, Op, StreamKey};
+use kams_mcp::Direction;
+
+use super::conversation::{Conversation, Limits, Party};
+use super::sink::Sink;
+use super::stream::Piece;
+use super::{Engine, to_wall};
+use crate::discover::agents::{AgentKind, AgentName};
+use crate::discover::candidate::{ObjectId, StreamKind};
+use crate::discover::tracker::{Action, GoneReason, InstanceId, ProcKey};
+
+/// Bytes kept back of a candidate until it is known to be a server.
+const KEPT_BACK: usize = 4 << 20;
+/// How long after a server's end its agent may still read what it wrote last.
+const LINGER: u64 = 3_000_000_000;
+
+/// A server instance of the tracker, and what was read of it.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) id: u64,
+    conversation: Conversation,
+    keys: [StreamKey; 2],
+    kind: StreamKind,
+    started: u64,
+    /// What was read before it was known to be a server; none afterwards.
+    kept: Option<Kept>,
+    adopted: bool,
+    told: Arc<kams_mcp::session::Identity>,
+    /// Its last process has ended, then; the agent may still read what it left in the buffer.
+    ended: Option<(GoneReason, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    pieces: VecDeque<(Direction, Held)>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum Held {
+    Piece(Piece),
+    Gap { lost: u64, time: u64 },
+}
+
+impl Server {
+    /// The conversation, once it is known to be one.
+    pub(super) fn conversation_mut(&mut self) -> Option<&mut Conversation> {
+        self.kept.is_none().then_some(&mut self.conversation)
+    }
+}
+
+impl Engine {
+    /// A candidate: watch its streams and keep back what comes.
+    pub(super) fn open_server(&mut self, instance: InstanceId, report: &ExecReport, adopted: bool) {
+        let Some(seen) = self.tracker.instance(instance) else { return };
+        let streams = seen.streams;
+        let holder = seen.holder;
+        let key = |object: ObjectId, op| StreamKey { object: kams_host::Object(object.address), op };
+        let keys = [key(streams.agent_writes, Op::Write), key(streams.agent_reads, Op::Read)];
+        let identity: Arc<str> = seen.identity.to_string().into();
+        let version = seen.identity.version.clone();
+        let agent: Arc<str> = seen.agent.as_ref().map_or("", |a| a.name.as_str()).into();
+        if !report.watched {
+            let Some(running) = &self.running else { return };
+            if let Err(error) = running.control.watch_server(&report.fds, report.pid, holder.pid) {
+                tracing::error!(%error, pid = report.pid, "a server's streams cannot be watched");
+            }
+        }
+        // Forks and exits below a server are needed to know when its last process ends.
+        self.mark(ProcKey { pid: report.pid, start: report.start_ns }, Marks::TREE);
+        let id = self.new_id();
+        let transport =
+            if report.fds[0].kind == FdKind::Pipe { Transport::Pipe } else { Transport::Socket };
+        let user = self.outside.user(report.uid);
+        let party = Party {
+            server_id: id,
+            uid: report.uid,
+            user: Arc::clone(&user),
+            agent: Arc::clone(&agent),
+            agent_pid: holder.pid,
+            server: Arc::clone(&identity),
+            server_pid: report.pid,
+            transport,
+        };
+        let limits = Limits { max_message: self.config.sensor.max_message };
+        let conversation = Conversation::new(party, adopted, limits, kams_mcp::Config::default(), to_wall);
+        self.live.registry.lock().add_server(ServerView {
+            id,
+            uid: report.uid,
+            user: user.to_string(),
+            agent: agent.to_string(),
+            agent_pid: holder.pid,
+            identity: identity.to_string(),
+            version,
+            state: ServerState::Candidate,
+            pid: report.pid,
+            transport,
+            started: to_wall(report.start_ns),
+            ..ServerView::default()
+        });
+        for (key, direction) in keys.into_iter().zip([Direction::ToServer, Direction::ToClient]) {
+            self.keys.insert(key, (instance, direction));
+        }
+        let told = Arc::clone(conversation.session().identity());
+        let server = Server {
+            id,
+            conversation,
+            keys,
+            kind: streams.agent_writes.kind,
+            started: report.time_ns,
+            kept: Some(Kept::default()),
+            adopted,
+            told,
+            ended: None,
+        };
+        self.servers.insert(instance, server);
+    }
+
+    pub(super) fn on_payload(&mut self, chunk: Chunk) {
+        let Some((instance, direction)) = self.keys.get(&chunk.key).copied() else { return };
+        let Some(server) = self.servers.get_mut(&instance) else { return };
+        let object = ObjectId { kind: server.kind, address: chunk.key.object.0 };
+        let piece = Piece { call: chunk.call, last: chunk.last, time: chunk.time_ns, data: chunk.data };
+        if let Some(kept) = &mut server.kept {
+            let data = piece.data.clone();
+            kept.bytes += data.len();
+            if kept.bytes <= KEPT_BACK {
+                kept.pieces.push_back((direction, Held::Piece(piece)));
+            }
+            let mut actions = Vec::new();
+            match direction {
+                Direction::ToServer => {
+                    self.tracker.agent_wrote(object, &data, chunk.time_ns, &mut actions);
+                }
+                Direction::ToClient => {
+                    self.tracker.agent_read(object);
+                }
+            }
+            self.act(actions, chunk.time_ns);
+            return;
+        }
+        server.conversation.push(direction, piece, &mut self.live);
+        if direction == Direction::ToClient {
+            self.tracker.agent_read(object);
+        }
+        self.tell_identity(instance);
+    }
+
+    pub(super) fn on_gap(&mut self, key: StreamKey, lost: u64, reasons: &[LossReason], time: u64) {
+        let Some((instance, direction)) = self.keys.get(&key).copied() else { return };
+        let Some(server) = self.servers.get_mut(&instance) else { return };
+        if let Some(kept) = &mut server.kept {
+            if kept.pieces.len() < 1_024 {
+                kept.pieces.push_back((direction, Held::Gap { lost, time }));
+            }
+            return;
+        }
+        for reason in reasons {
+            let mut event = server.conversation.event(EventKind::Loss, time);
+            event.stage = Some(reason.stage.as_str().to_owned());
+            event.reason = Some(reason.reason.to_owned());
+            event.gap = true;
+            self.live.event(event);
+        }
+        server.conversation.gap(direction, lost, time, &mut self.live);
+    }
+
+    /// The agent has read everything that a server wrote before it closed its output.
+    pub(super) fn on_eof(&mut self, key: StreamKey) {
+        let Some((instance, Direction::ToClient)) = self.keys.get(&key).copied() else { return };
+        if let Some((why, at)) = self.servers.get(&instance).and_then(|s| s.ended) {
+            self.finish(instance, why, at);
+        }
+    }
+
+    pub(super) fn on_io_uring(&mut self, pid: u32, time: u64) {
+        let Some(endpoint) = self.endpoints.get(&pid) else { return };
+        let uid = endpoint.uid;
+        let agent = endpoint.agent.as_ref().map(|known| known.name.name.clone());
+        let user = self.outside.user(uid);
+        self.live.event(kams_export::view::EventView {
+            agent,
+            agent_pid: Some(pid),
+            stage: Some("unsupported".to_owned()),
+            reason: Some("io_uring".to_owned()),
+            detail: Some("this agent uses io_uring: what it moves that way is not seen".to_owned()),
+            ..kams_export::view::EventView::new(EventKind::Loss, to_wall(time), uid, &*user)
+        });
+    }
+
+    /// Carries out what the tracker decided.
+    pub(super) fn act(&mut self, actions: Vec<Action>, time: u64) {
+        for action in actions {
+            match action {
+                Action::ProbationStarted(proc) => {
+                    let uid = kams_host::procs::facts(proc.pid).map_or(0, |f| f.uid);
+                    self.probation_started(proc, uid);
+                }
+                Action::ProbationEnded { proc, learned } => {
+                    let name = if learned { self.name_of_learned(proc) } else { None };
+                    self.probation_ended(proc, name, time);
+                }
+                Action::AgentLearned(program) => {
+                    tracing::info!(program = %program.exe.path, "learned as an agent: it speaks MCP to a child");
+                    self.learned_paths.insert(program.exe.path.clone());
+                }
+                Action::Confirmed(id) => self.confirmed(id, time),
+                Action::Rejected(id, why) => {
+                    if let Some(server) = self.close(id) {
+                        tracing::debug!(pid = server.conversation.party().server_pid, %why, "no MCP server");
+                        self.live.registry.lock().remove_server(server.id);
+                    }
+                }
+                Action::Renamed { id, .. } => self.renamed(id),
+                Action::Gone(id, _, why) => self.gone(id, why, time),
+            }
+        }
+    }
+
+    fn name_of_learned(&self, proc: ProcKey) -> Option<AgentName> {
+        let of_holder = self.tracker.instances().find(|(_, i)| i.holder == proc && i.agent.is_some());
+        of_holder.and_then(|(_, i)| i.agent.clone()).or_else(|| {
+            let exe = kams_host::procs::exe(proc.pid)?.to_string_lossy().into_owned();
+            let name = exe.rsplit('/').next().unwrap_or_default().to_owned();
+            Some(AgentName { name, kind: AgentKind::Learned })
+        })
+    }
+
+    fn confirmed(&mut self, id: InstanceId, time: u64) {
+        self.renamed(id);
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        let Some(kept) = server.kept.take() else { return };
+        let adopted = server.adopted;
+        let state = if adopted { ServerState::Adopted } else { ServerState::Observed };
+        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
+            view.state = state;
+        }
+        let party = server.conversation.party();
+        tracing::info!(server = %party.server, agent = %party.agent, uid = party.uid, pid = party.server_pid, "MCP server");
+        let transport = Some(party.transport);
+        let mut started = server.conversation.event(EventKind::ServerStarted, server.started);
+        started.transport = transport;
+        started.reason = adopted.then(|| "adopted".to_owned());
+        self.live.event(started);
+        let mut confirmed = server.conversation.event(EventKind::ServerConfirmed, time);
+        confirmed.transport = transport;
+        self.live.event(confirmed);
+        let cut = kept.bytes > KEPT_BACK;
+        for (direction, held) in kept.pieces {
+            match held {
+                Held::Piece(piece) => server.conversation.push(direction, piece, &mut self.live),
+                Held::Gap { lost, time } => server.conversation.gap(direction, lost, time, &mut self.live),
+            }
+        }
+        if cut {
+            for direction in [Direction::ToServer, Direction::ToClient] {
+                server.conversation.gap(direction, 0, time, &mut self.live);
+            }
+        }
+        self.tell_identity(id);
+        self.count_servers();
+    }
+
+    fn renamed(&mut self, id: InstanceId) {
+        let Some(instance) = self.tracker.instance(id) else { return };
+        let identity: Arc<str> = instance.identity.to_string().into();
+        let agent: Arc<str> = instance.agent.as_ref().map_or("", |a| a.name.as_str()).into();
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
+            view.identity = identity.to_string();
+            view.version.clone_from(&instance.identity.version);
+            view.agent = agent.to_string();
+        }
+        server.conversation.rename(identity, agent);
+    }
+
+    /// Enters what the two sides said of themselves, where it is new.
+    fn tell_identity(&mut self, id: InstanceId) {
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        let identity = server.conversation.session().identity();
+        if Arc::ptr_eq(identity, &server.told) {
+            return;
+        }
+        server.told = Arc::clone(identity);
+        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
+            view.revision = identity.revision.as_ref().map(|r| r.name().to_owned());
+            view.name = identity.server.as_ref().map(|s| s.name.to_string());
+            view.claimed_version = identity.server.as_ref().map(|s| s.version.to_string());
+        }
+    }
+
+    fn gone(&mut self, id: InstanceId, why: GoneReason, time: u64) {
+        if why == GoneReason::Exited
+            && let Some(server) = self.servers.get_mut(&id)
+            && server.kept.is_none()
+        {
+            server.ended = Some((why, time));
+            return;
+        }
+        self.finish(id, why, time);
+    }
+
+    /// Ends the servers whose agents had time to read what was left.
+    pub(super) fn end_lingering(&mut self, now: u64) {
+        let over = |server: &Server| server.ended.filter(|(_, at)| now.saturating_sub(*at) > LINGER);
+        let ended: Vec<_> = self.servers.iter().filter_map(|(id, s)| over(s).map(|(why, at)| (*id, why, at))).collect();
+        for (id, why, at) in ended {
+            self.finish(id, why, at);
+        }
+    }
+
+    /// Ends the servers that have ended and whose agent is gone too.
+    pub(super) fn end_lingering_of(&mut self, agent: u32) {
+        let of_agent = |s: &Server| s.ended.filter(|_| s.conversation.party().agent_pid == agent);
+        let ended: Vec<_> = self.servers.iter().filter_map(|(id, s)| of_agent(s).map(|(why, at)| (*id, why, at))).collect();
+        for (id, why, at) in ended {
+            self.finish(id, why, at);
+        }
+    }
+
+    fn finish(&mut self, id: InstanceId, why: GoneReason, time: u64) {
+        let Some(mut server) = self.close(id) else { return };
+        if server.kept.is_some() {
+            self.live.registry.lock().remove_server(server.id);
+            return;
+        }
+        server.conversation.finish(time, &mut self.live);
+        let mut event = server.conversation.event(EventKind::ServerGone, time);
+        event.reason = Some(gone_word(why).to_owned());
+        self.live.event(event);
+        self.live.registry.lock().end_server(server.id, to_wall(time));
+        self.count_servers();
+    }
+
+    /// Stops watching an instance and hands it out.
+    fn close(&mut self, id: InstanceId) -> Option<Server> {
+        let server = self.servers.remove(&id)?;
+        for key in server.keys {
+            if self.keys.get(&key).is_some_and(|(owner, _)| *owner == id) {
+                self.keys.remove(&key);
+                if let Some(running) = &self.running {
+                    running.control.unwatch(key, None);
+                }
+            }
+        }
+        Some(server)
+    }
+
+    pub(super) fn end_everything(&mut self) {
+        let now = kams_host::clock::boot_ns();
+        let all: Vec<InstanceId> = self.servers.keys().copied().collect();
+        for id in all {
+            self.finish(id, GoneReason::Limit, now);
+        }
+        self.keys.clear();
+        self.starts.clear();
+        self.endpoints.clear();
+        self.share_endpoints();
+        self.live.registry.lock().end_all(to_wall(now));
+    }
+
+    pub(super) fn count_servers(&self) {
+        let tables = self.live.registry.lock();
+        for state in ServerState::ALL {
+            self.live.metrics.set_servers(state, tables.servers().filter(|s| s.state == state).count());
+        }
+        self.live.metrics.set_agents(tables.agents().filter(|a| a.live).count());
+    }
+}
+
+const fn gone_word(why: GoneReason) -> &'static str {
+    match why {
+        GoneReason::Exited => "exited",
+        GoneReason::AgentExited => "agent_exited",
+        GoneReason::ObjectReused => "object_reused",
+        GoneReason::Limit => "released",
+    }
+}

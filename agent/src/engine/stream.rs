@@ -1,0 +1,180 @@
+//! One direction of one stream: calls put together from their chunks, in order.
+//!
+//! The kernel side hands over a large call in numbered chunks. Chunks of calls that two threads or processes made
+//! at the same time may come mixed; the bytes of one call belong together, so the others wait until it is whole.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use kams_mcp::{Frame, Framer, Nanos};
+
+/// Chunks that may wait for a call in front of them to become whole, and their bytes: a bound for the case that
+/// its end was lost without a word.
+const WAITING: usize = 4_096;
+const WAITING_BYTES: usize = 64 << 20;
+/// How long a call may stay incomplete before its rest counts as lost.
+const PATIENCE: Nanos = 2_000_000_000;
+
+/// A piece of what one call moved.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Number of the call, unique on the host.
+    pub call: u64,
+    /// Whether this is its last piece.
+    pub last: bool,
+    /// When the call returned, nanoseconds since boot.
+    pub time: Nanos,
+    /// The bytes.
+    pub data: Bytes,
+}
+
+/// Puts pieces together and frames them.
+#[derive(Debug)]
+pub struct Stream {
+    framer: Framer,
+    current: Option<(u64, Nanos)>,
+    waiting: VecDeque<Piece>,
+    waiting_bytes: usize,
+}
+
+impl Stream {
+    /// A stream seen from its first byte. `cap` is the longest line in bytes.
+    pub fn new(cap: usize) -> Self {
+        Self::with(Framer::new(cap))
+    }
+
+    /// A stream joined while it was running.
+    pub fn mid_stream(cap: usize) -> Self {
+        Self::with(Framer::mid_stream(cap))
+    }
+
+    fn with(framer: Framer) -> Self {
+        Self { framer, current: None, waiting: VecDeque::new(), waiting_bytes: 0 }
+    }
+
+    /// Takes a piece; `sink` gets the frames that it completes, with the time at which they were complete.
+    pub fn push(&mut self, piece: Piece, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
+        match self.current {
+            Some((call, _)) if call != piece.call => {
+                self.waiting_bytes += piece.data.len();
+                self.waiting.push_back(piece);
+                if self.waiting.len() > WAITING || self.waiting_bytes > WAITING_BYTES {
+                    self.gap(0, sink);
+                }
+            }
+            _ => {
+                self.take(&piece, sink);
+                self.release(sink);
+            }
+        }
+    }
+
+    /// Bytes were lost at this place; 0 where their number is unknown.
+    pub fn gap(&mut self, lost: u64, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
+        self.framer.gap(lost);
+        self.current = None;
+        self.release(sink);
+    }
+
+    /// Gives up on a call whose end does not come.
+    pub fn tick(&mut self, now: Nanos, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
+        if self.current.is_some_and(|(_, since)| now.saturating_sub(since) > PATIENCE) {
+            self.gap(0, sink);
+        }
+    }
+
+    /// The stream has ended.
+    pub fn finish(&mut self, now: Nanos, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
+        if self.current.is_some() {
+            self.gap(0, sink);
+        }
+        if let Some(frame) = self.framer.finish() {
+            sink(frame, now);
+        }
+    }
+
+    fn take(&mut self, piece: &Piece, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
+        self.current = (!piece.last).then_some((piece.call, piece.time));
+        let mut data: &[u8] = &piece.data;
+        while let Some(frame) = self.framer.next_frame(&mut data) {
+            sink(frame, piece.time);
+        }
+    }
+
+    /// Takes what waited, as long as it belongs to the call in progress or none is.
+    fn release(&mut self, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
+        loop {
+            let next = match self.current {
+                None => (!self.waiting.is_empty()).then_some(0),
+                Some((call, _)) => self.waiting.iter().position(|piece| piece.call == call),
+            };
+            let Some(piece) = next.and_then(|at| self.waiting.remove(at)) else { return };
+            self.waiting_bytes -= piece.data.len();
+            self.take(&piece, sink);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kams_mcp::FrameKind;
+
+    use super::*;
+
+    fn piece(call: u64, last: bool, text: &'static str) -> Piece {
+        Piece { call, last, time: call, data: Bytes::from_static(text.as_bytes()) }
+    }
+
+    fn lines(pieces: Vec<Piece>, gap_after: Option<usize>) -> Vec<String> {
+        let mut stream = Stream::new(1_000);
+        let mut seen = Vec::new();
+        let mut sink = |frame: Frame<'_>, _| {
+            seen.push(match frame.kind {
+                FrameKind::Line(line) => {
+                    let mark = if frame.after_gap { "!" } else { "" };
+                    format!("{mark}{}", String::from_utf8_lossy(line))
+                }
+                other => format!("{other:?}").split([' ', '(']).next().unwrap_or_default().to_owned(),
+            });
+        };
+        for (at, piece) in pieces.into_iter().enumerate() {
+            stream.push(piece, &mut sink);
+            if gap_after == Some(at) {
+                stream.gap(3, &mut sink);
+            }
+        }
+        stream.finish(99, &mut sink);
+        seen
+    }
+
+    #[test]
+    fn calls_that_come_mixed_are_put_together() {
+        let pieces = vec![
+            piece(1, false, "a"),
+            piece(2, false, "x"),
+            piece(2, true, "y\n"),
+            piece(1, false, "b"),
+            piece(3, true, "z\n"),
+            piece(1, true, "c\n"),
+        ];
+        assert_eq!(lines(pieces, None), ["abc", "xy", "z"]);
+    }
+
+    #[test]
+    fn a_lost_end_of_a_call_does_not_hold_the_others() {
+        let pieces = vec![piece(1, false, "a"), piece(2, true, "x\n"), piece(3, true, "y\n")];
+        assert_eq!(lines(pieces, Some(1)), ["Damaged", "!y"]);
+    }
+
+    #[test]
+    fn a_call_that_never_ends_is_given_up() {
+        let mut stream = Stream::new(1_000);
+        let mut seen = 0;
+        let mut sink = |_: Frame<'_>, _| seen += 1;
+        stream.push(piece(1, false, "a"), &mut sink);
+        stream.push(piece(2, true, "x\ny\n"), &mut sink);
+        stream.tick(PATIENCE, &mut sink);
+        stream.tick(PATIENCE + 2, &mut sink);
+        assert_eq!(seen, 2, "the damaged line and the one after it");
+    }
+}
