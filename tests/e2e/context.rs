@@ -189,8 +189,11 @@ fn finished(outcome: Result<()>) -> Result<Completion, Failed> {
         .map_err(|error| format!("{error:#}").into())
 }
 
-/// Where kamsd and kams lie: beside the drivers.
+/// Where kamsd and kams lie: beside the drivers, or in the folder that `KAMS_PROGRAMS` names.
 pub(crate) fn programs() -> PathBuf {
+    if let Some(folder) = std::env::var_os("KAMS_PROGRAMS") {
+        return folder.into();
+    }
     Path::new(BOX).parent().map_or_else(PathBuf::new, Path::to_owned)
 }
 

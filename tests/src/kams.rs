@@ -31,6 +31,7 @@ pub struct Kams {
     dir: TempDir,
     programs: PathBuf,
     metrics: SocketAddr,
+    ready: UnixDatagram,
 }
 
 #[derive(Default)]
@@ -99,7 +100,7 @@ impl Kams {
         let mut follower = Command::new(programs.join("kams"))
             .arg("--socket")
             .arg(path("kams.sock"))
-            .args(["events", "--follow", "-o", "json"])
+            .args(["events", "--follow", "--last", "10000", "-o", "json"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -117,6 +118,7 @@ impl Kams {
             dir,
             programs: programs.to_owned(),
             metrics,
+            ready,
         })
     }
 
@@ -220,6 +222,13 @@ impl Kams {
             rustix::process::Pid::from_child(&self.daemon),
             signal,
         )?)
+    }
+
+    /// Puts another configuration in place and waits until the daemon has taken or refused it.
+    pub fn reload(&mut self, text: &str) -> Result<()> {
+        std::fs::write(self.config(), text)?;
+        self.signal(rustix::process::Signal::HUP)?;
+        until_ready(&self.ready, &mut self.daemon)
     }
 
     /// Stops the daemon as a service manager would, and returns how it ended and the end of its log.
