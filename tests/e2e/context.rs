@@ -19,6 +19,11 @@ pub(crate) const FORM_AGENT: &str = env!("CARGO_BIN_EXE_form-agent");
 pub(crate) const FORM_SERVER: &str = env!("CARGO_BIN_EXE_form-server");
 pub(crate) const ODD_AGENT: &str = env!("CARGO_BIN_EXE_odd-agent");
 
+/// Configuration that makes the drivers known agents: they start talking within a millisecond, as an agent that is
+/// yet to be learned does not.
+pub(crate) const DRIVERS: &str = "watch:\n  agents:\n  - {name: form-agent, executable: form-agent}\n  \
+    - {name: odd-agent, executable: odd-agent}\n";
+
 /// Shared by all trials.
 pub(crate) struct Context {
     harness_only: bool,
@@ -84,7 +89,7 @@ impl Context {
         if let Some(kams) = &*shared {
             return Ok(Arc::clone(kams));
         }
-        let kams = Arc::new(Kams::start(&programs(), "")?);
+        let kams = Arc::new(Kams::start(&programs(), DRIVERS)?);
         Ok(Arc::clone(shared.insert(kams)))
     }
 
@@ -140,14 +145,7 @@ impl Context {
         let stage = Stage::new()?;
         (scene.play)(&stage)?;
         let talk = one_talk(&stage)?;
-        let events = settled(&kams, mark, 1)?;
-        let servers = by_server(&events);
-        ensure!(
-            servers.len() == 1,
-            "one server spoke MCP, Kams shows {}: {servers:#?}",
-            servers.len()
-        );
-        let (_, events) = servers.into_iter().next().context("one server")?;
+        let events = only(settled(&kams, mark, &[&talk])?)?;
         let named = |event: &Event| event.server.as_deref() == Some(scene.server.as_str());
         ensure!(
             events.last().is_some_and(named),
@@ -210,21 +208,47 @@ pub(crate) fn one_talk(stage: &Stage) -> Result<Talk> {
     Ok(talk)
 }
 
-/// Waits until `servers` servers that spoke MCP have ended, and all that came before has been shown.
-pub(crate) fn settled(kams: &Kams, mark: usize, servers: usize) -> Result<Vec<Event>> {
-    let events = kams.wait(mark, "the end of the server", |events| gone(events) >= servers)?;
-    // One more session: what comes before its end in the stream is complete.
-    let before = events.len();
+/// The events of the one server of one agent.
+pub(crate) fn only(mut agents: Vec<BTreeMap<u64, Vec<Event>>>) -> Result<Vec<Event>> {
+    let servers = agents.pop().filter(|_| agents.is_empty()).context("one agent")?;
+    ensure!(
+        servers.len() == 1,
+        "one server spoke MCP, Kams shows {}: {servers:#?}",
+        servers.len()
+    );
+    servers.into_values().next().context("one server")
+}
+
+/// Waits until the servers of these records have ended and all that came before has been shown. Returns, for each
+/// record, the events of every server that spoke MCP with the same agent; other programs of the host may start
+/// servers meanwhile, and are left out.
+pub(crate) fn settled(kams: &Kams, mark: usize, talks: &[&Talk]) -> Result<Vec<BTreeMap<u64, Vec<Event>>>> {
+    let ended = |events: &[Event], talk: &Talk| {
+        of_agent(events, talk).values().any(|events| {
+            let is = |event: &Event, kind: &str| event.event == kind && is_server(event, talk);
+            events.iter().any(|event| is(event, "server_gone"))
+        })
+    };
+    kams.wait(mark, "the end of the server", |events| {
+        talks.iter().all(|talk| ended(events, talk))
+    })?;
+    let all = barrier(kams, mark)?;
+    Ok(talks.iter().map(|talk| of_agent(&all, talk)).collect())
+}
+
+/// Plays one more session and waits for its end: what comes before it in the stream is complete.
+pub(crate) fn barrier(kams: &Kams, mark: usize) -> Result<Vec<Event>> {
     let stage = Stage::new()?;
     let mut last = stage.command(FORM_AGENT);
     last.args(["pipe-write", FORM_SERVER])
         .env("KAMS_WITNESS", stage.path("witness"));
     stage.run_well(&mut last)?;
-    let pid = one_talk(&stage)?.pid;
-    let ended = |event: &Event| event.event == "server_gone" && event.server_pid == Some(pid);
-    let mut all = kams.wait(mark, "the end of the barrier", |events| {
-        events.get(before..).unwrap_or_default().iter().any(ended)
-    })?;
+    let talk = one_talk(&stage)?;
+    let before = kams.mark();
+    let ended = |event: &Event| event.event == "server_gone" && is_server(event, &talk);
+    let mut all = kams
+        .wait(mark, "the end of the barrier", |events| events.iter().any(ended))
+        .with_context(|| format!("{} events came since the barrier began", kams.mark() - before))?;
     let barrier = all
         .iter()
         .rev()
@@ -234,19 +258,27 @@ pub(crate) fn settled(kams: &Kams, mark: usize, servers: usize) -> Result<Vec<Ev
     Ok(all)
 }
 
-fn gone(events: &[Event]) -> usize {
-    let spoke = by_server(events);
-    spoke
-        .values()
-        .filter(|events| events.iter().any(|event| event.event == "server_gone"))
-        .count()
+/// Whether the event is about this server: its own process or a launcher above it.
+fn is_server(event: &Event, talk: &Talk) -> bool {
+    event
+        .server_pid
+        .is_some_and(|pid| pid == talk.pid || below_us(talk).contains(&pid))
 }
 
-/// The events of each server that spoke MCP, by its number.
-pub(crate) fn by_server(events: &[Event]) -> BTreeMap<u64, Vec<Event>> {
+/// The ancestors of a server that are our descendants.
+fn below_us(talk: &Talk) -> &[u32] {
+    let own = std::process::id();
+    let end = talk.tree.iter().position(|pid| *pid == own).unwrap_or_default();
+    talk.tree.get(..end).unwrap_or_default()
+}
+
+/// The events of each server that spoke MCP with the agent that started this one, by server number.
+fn of_agent(events: &[Event], talk: &Talk) -> BTreeMap<u64, Vec<Event>> {
     let mut servers: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
     for event in events {
-        if let Some(id) = event.server_id {
+        if let (Some(id), Some(agent)) = (event.server_id, event.agent_pid)
+            && below_us(talk).contains(&agent)
+        {
             servers.entry(id).or_default().push(event.clone());
         }
     }

@@ -1,9 +1,20 @@
 // Preloaded into an MCP server (NODE_OPTIONS=--require): writes what the server itself read and wrote on its
-// standard streams to PID.in and PID.out in the folder $KAMS_WITNESS, and its command line to PID.argv.
+// standard streams to PID.in and PID.out in the folder $KAMS_WITNESS, its command line to PID.argv, and the process
+// ids of its ancestors to PID.tree.
 // Nothing is touched before the program uses its standard input, so launchers (npm, npx) leave no files.
 'use strict';
 const fs = require('node:fs');
 const path = require('node:path');
+
+function ancestors() {
+  const found = [];
+  for (let pid = process.pid; pid > 1; ) {
+    const stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8');
+    pid = Number(stat.slice(stat.lastIndexOf(')') + 4).split(' ')[0]);
+    found.push(pid);
+  }
+  return found;
+}
 
 const folder = process.env.KAMS_WITNESS;
 const slot = Object.getOwnPropertyDescriptor(process, 'stdin');
@@ -20,7 +31,10 @@ if (folder && slot?.get) {
       const push = stdin.push;
       stdin.push = function (chunk, encoding) {
         if (chunk !== null) {
-          if (!fs.existsSync(file('argv'))) fs.writeFileSync(file('argv'), process.argv.join('\0'));
+          if (!fs.existsSync(file('argv'))) {
+            fs.writeFileSync(file('argv'), process.argv.join('\0'));
+            fs.writeFileSync(file('tree'), ancestors().join('\n'));
+          }
           fs.appendFileSync(file('in'), bytes(chunk, encoding));
         }
         return push.call(this, chunk, encoding);

@@ -176,6 +176,7 @@ mod tests {
         Talk {
             pid: 1,
             argv: vec!["server".to_owned()],
+            tree: Vec::new(),
             exchanges: vec![
                 exchange("tools/list", "1", None),
                 exchange("tools/call", "2", Some("echo")),

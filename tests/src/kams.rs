@@ -53,7 +53,10 @@ impl Events {
 
     fn read(&self, output: ChildStdout) {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if let Ok(event) = serde_json::from_str(&line) {
+            // Findings and the follower's own lines share the stream; they have no `event`.
+            if let Ok(event) = serde_json::from_str::<Event>(&line)
+                && !event.event.is_empty()
+            {
                 self.lock().events.push(event);
                 self.more.notify_all();
             }

@@ -1,6 +1,7 @@
 //! What a server itself read and wrote, as its witness recorded it, paired up without any code of Kams.
 //!
-//! A witness folder holds, for each server process, `PID.argv` (words separated by NUL), `PID.in` and `PID.out`.
+//! A witness folder holds, for each server process, `PID.argv` (words separated by NUL), `PID.tree` (its ancestors'
+//! process ids), `PID.in` and `PID.out`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -52,6 +53,8 @@ pub struct Talk {
     pub pid: u32,
     /// Its command line.
     pub argv: Vec<String>,
+    /// Process ids of its ancestors, the parent first.
+    pub tree: Vec<u32>,
     /// Requests in the order in which each side sent them, the agent's first.
     pub exchanges: Vec<Exchange>,
     /// Messages without an answer: to the server, to the agent.
@@ -187,6 +190,7 @@ fn pair(pid: u32, argv: Vec<String>, input: &[u8], output: &[u8]) -> Talk {
     Talk {
         pid,
         argv,
+        tree: Vec::new(),
         exchanges,
         notifications: (counts[0], counts[1]),
         noise,

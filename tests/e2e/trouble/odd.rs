@@ -13,7 +13,7 @@ use kams_tests::{churn, wire};
 use libtest_mimic::Trial;
 
 use crate::context::{
-    Context, FORM_AGENT, FORM_SERVER, ODD_AGENT, Scene, Verdict, base_name, by_server, one_talk, settled,
+    Context, FORM_AGENT, FORM_SERVER, ODD_AGENT, Scene, Verdict, base_name, one_talk, only, settled,
 };
 
 /// Processes of the churn test: enough to run over any map that leaks one entry each and is small. The full
@@ -102,20 +102,12 @@ fn four_agents(context: &Context) -> Result<()> {
             .collect::<Vec<_>>()
     });
     ensure!(runs.iter().all(|well| *well), "an agent failed: {runs:?}");
-    let events = settled(&kams, mark, stages.len())?;
-    for stage in &stages {
-        let talk = one_talk(stage)?;
-        compare(&talk, &of_pid(&events, talk.pid)?, Rigour::Exact)?;
+    let talks: Vec<_> = stages.iter().map(one_talk).collect::<Result<_>>()?;
+    let seen = settled(&kams, mark, &talks.iter().collect::<Vec<_>>())?;
+    for (talk, seen) in talks.iter().zip(seen) {
+        compare(talk, &only(vec![seen])?, Rigour::Exact)?;
     }
     Ok(())
-}
-
-/// The events of the server with this process id.
-fn of_pid(events: &[Event], pid: u32) -> Result<Vec<Event>> {
-    by_server(events)
-        .into_values()
-        .find(|events| events.iter().any(|event| event.server_pid == Some(pid)))
-        .with_context(|| format!("no server with process id {pid} is shown: {events:#?}"))
 }
 
 fn no_newline(context: &Context) -> Result<()> {
@@ -124,7 +116,7 @@ fn no_newline(context: &Context) -> Result<()> {
     let mark = kams.mark();
     let stage = Stage::new()?;
     odd(&stage, &["drain", FORM_SERVER])?;
-    let events = settled(&kams, mark, 1)?;
+    let events = only(settled(&kams, mark, &[&one_talk(&stage)?])?)?;
     let told = |event: &Event| event.event == "malformed" || event.event == "gap" || event.gap;
     ensure!(
         events.iter().any(told),
@@ -169,15 +161,11 @@ fn agent_killed(context: &Context) -> Result<()> {
     let mut agent = paused(&stage)?;
     agent.kill()?;
     agent.wait()?;
-    let events = settled(&kams, mark, 1)?;
     let talk = one_talk(&stage)?;
-    compare(&talk, &of_pid(&events, talk.pid)?, Rigour::Exact)?;
+    compare(&talk, &only(settled(&kams, mark, &[&talk])?)?, Rigour::Exact)?;
     let gone = |event: &Event| event.event == "agent_gone" && event.agent_pid == Some(agent.id());
-    ensure!(
-        events.iter().any(gone),
-        "the agent's end is not shown: {events:#?}"
-    );
-    Ok(())
+    kams.wait(mark, "the agent's end", |events| events.iter().any(gone))
+        .map(drop)
 }
 
 fn server_vanishes(context: &Context) -> Result<()> {
@@ -193,7 +181,7 @@ fn server_vanishes(context: &Context) -> Result<()> {
         !run.status.success(),
         "the agent got an answer from a server that ended"
     );
-    let events = settled(&kams, mark, 1)?;
+    let events = only(settled(&kams, mark, &[&one_talk(&stage)?])?)?;
     let unanswered = |event: &Event| event.outcome.as_deref() == Some("no_answer");
     ensure!(
         events.iter().any(unanswered),
@@ -210,9 +198,8 @@ fn churned(context: &Context) -> Result<()> {
     let mark = kams.mark();
     let stage = Stage::new()?;
     odd(&stage, &["tool", "echo", FORM_SERVER])?;
-    let events = settled(&kams, mark, 1)?;
     let talk = one_talk(&stage)?;
-    compare(&talk, &of_pid(&events, talk.pid)?, Rigour::Exact)?;
+    compare(&talk, &only(settled(&kams, mark, &[&talk])?)?, Rigour::Exact)?;
     let lost = kams.metric("kams_sensor_lost_total")? - lost;
     ensure!(lost < 0.5, "{lost} losses");
     let growth = kams.metric("kams_map_entries")? - entries;
@@ -245,10 +232,17 @@ fn pid_reused(context: &Context) -> Result<()> {
         if !same {
             continue;
         }
-        let events = settled(&kams, mark, 2)?;
-        for stage in [&first, &second] {
-            let talk = one_talk(stage)?;
-            compare(&talk, &of_pid(&events, talk.pid)?, Rigour::Exact)?;
+        // Both agents have the same number, so each must be shown with two servers, one of them its own.
+        for (stage, other) in [(&first, &second), (&second, &first)] {
+            let (talk, other) = (one_talk(stage)?, one_talk(other)?);
+            let mut servers = settled(&kams, mark, &[&talk, &other])?.remove(0);
+            ensure!(
+                servers.len() == 2,
+                "two agents with one process id started {} servers",
+                servers.len()
+            );
+            servers.retain(|_, events| events.iter().any(|event| event.server_pid == Some(talk.pid)));
+            compare(&talk, &only(vec![servers])?, Rigour::Exact)?;
         }
         return Ok(());
     }

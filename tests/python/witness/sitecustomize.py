@@ -1,5 +1,6 @@
 """Loaded into an MCP server through PYTHONPATH: writes what the server itself read and wrote on its wire to
-PID.in and PID.out in the folder $KAMS_WITNESS, and its command line to PID.argv.
+PID.in and PID.out in the folder $KAMS_WITNESS, its command line to PID.argv, and the process ids of its ancestors to
+PID.tree.
 
 The Python SDK moves the wire to duplicates of fd 0 and 1 and opens those with os.fdopen(closefd=False); that is
 where this steps in.
@@ -12,12 +13,22 @@ import sys
 _folder = os.environ.get("KAMS_WITNESS")
 
 
+def _ancestors():
+    pid = os.getpid()
+    while pid > 1:
+        with open(f"/proc/{pid}/stat") as stat:
+            pid = int(stat.read().rpartition(")")[2].split()[1])
+        yield pid
+
+
 class _Witness(io.FileIO):
     def __init__(self, fd, mode, end):
         super().__init__(fd, mode, closefd=False)
         path = os.path.join(_folder, f"{os.getpid()}.")
         with open(path + "argv", "wb") as argv:
             argv.write("\0".join(sys.orig_argv).encode())
+        with open(path + "tree", "w") as tree:
+            tree.write("\n".join(map(str, _ancestors())))
         self._log = open(path + end, "ab", buffering=0)
 
     def readinto(self, buffer):

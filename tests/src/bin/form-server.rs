@@ -1,5 +1,5 @@
 //! An MCP server for the form tests. Writes what it read and wrote to PID.in and PID.out in the folder
-//! `$KAMS_WITNESS`, and its command line to PID.argv.
+//! `$KAMS_WITNESS`, its command line to PID.argv, and the process ids of its ancestors to PID.tree.
 //!
 //! Tools: `echo` (text back), `fail` (an `isError` result), `refuse` (a JSON-RPC error), `binary` (noise on the wire,
 //! then the result), `endless` (as many MiB as asked for without a newline, then the end), `vanish` (ends at once).
@@ -53,6 +53,7 @@ impl Server {
         };
         let file = |end| Path::new(&folder).join(format!("{}.{end}", std::process::id()));
         std::fs::write(file("argv"), args.join("\0"))?;
+        std::fs::write(file("tree"), ancestors()?)?;
         Ok(Self {
             saw: Some(File::create(file("in"))?),
             said: Some(File::create(file("out"))?),
@@ -125,6 +126,24 @@ impl Server {
         };
         Ok(Some(json!({"jsonrpc": "2.0", "id": id, "result": result})))
     }
+}
+
+/// Process ids from the parent upwards, one a line.
+fn ancestors() -> Result<String> {
+    let mut found = String::new();
+    let mut pid = std::process::id().to_string();
+    while pid != "0" && pid != "1" {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let after_name = stat.rsplit(')').next().unwrap_or_default();
+        after_name
+            .split_ascii_whitespace()
+            .nth(1)
+            .context("parent")?
+            .clone_into(&mut pid);
+        found.push_str(&pid);
+        found.push('\n');
+    }
+    Ok(found)
 }
 
 fn tools() -> Vec<Value> {
