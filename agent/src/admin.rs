@@ -41,7 +41,7 @@ pub use connection::Limits;
 pub use endpoint::MetricsServer;
 pub use error::ApiError;
 pub use feed::{Feed, FeedLimits};
-pub use routes::AdminServer;
+pub use routes::{AdminGroup, AdminServer};
 pub use select::Selection;
 pub use socket::{BindError, group_id};
 pub use viewer::Viewer;

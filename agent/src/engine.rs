@@ -9,6 +9,7 @@ pub mod backend;
 pub mod conversation;
 pub mod describe;
 pub mod doctor;
+mod early;
 mod lifecycle;
 pub mod live;
 pub mod outside;
@@ -23,7 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kams_export::view::{EventKind, EventView, Time};
-use kams_host::{Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock};
+use kams_host::{
+    Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock,
+};
 use kams_mcp::Direction;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
@@ -33,6 +36,7 @@ use crate::config::{self, Config};
 use crate::discover::agents::{AgentTable, PatternError};
 use crate::discover::tracker::{InstanceId, Limits, Tracker, UnknownAgents};
 use agents::Endpoint;
+use early::Early;
 use live::Live;
 use outside::Outside;
 use servers::Server;
@@ -71,12 +75,18 @@ impl Shared {
 
     /// Whether this process is an agent.
     pub fn is_agent(&self, pid: u32) -> bool {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+        self.endpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&pid)
     }
 
     /// Whether the process is in an agent's tree, by the mark that the kernel side keeps.
     pub fn is_in_tree(&self, pid: u32) -> bool {
-        self.is_agent(pid) || self.sensor().is_some_and(|sensor| sensor.marks(pid).contains(Marks::TREE))
+        self.is_agent(pid)
+            || self
+                .sensor()
+                .is_some_and(|sensor| sensor.marks(pid).contains(Marks::TREE))
     }
 }
 
@@ -106,6 +116,7 @@ pub struct Engine {
     outside: Outside,
     servers: HashMap<InstanceId, Server>,
     keys: HashMap<StreamKey, (InstanceId, Direction)>,
+    early: Early,
     endpoints: HashMap<u32, Endpoint>,
     /// Start times of processes with a mark.
     starts: HashMap<u32, u64>,
@@ -122,7 +133,9 @@ struct Running {
 
 /// Boot time to wall-clock time.
 pub fn to_wall(boot: u64) -> Time {
-    let since = clock::to_wall(boot).duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since = clock::to_wall(boot)
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     Time::from_unix_nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
@@ -142,6 +155,7 @@ impl Engine {
             outside: Outside::default(),
             servers: HashMap::new(),
             keys: HashMap::new(),
+            early: Early::default(),
             endpoints: HashMap::new(),
             starts: HashMap::new(),
             learned_paths: HashSet::new(),
@@ -191,11 +205,18 @@ impl Engine {
                 self.live.metrics.sensor_events("exec", 1);
                 self.on_exec(&report);
             }
-            SensorEvent::Fork { pid, ppid, start_ns, .. } => {
+            SensorEvent::Fork {
+                pid, ppid, start_ns, ..
+            } => {
                 self.live.metrics.sensor_events("fork", 1);
                 self.on_fork(ppid, pid, start_ns);
             }
-            SensorEvent::Exit { pid, start_ns, time_ns, .. } => {
+            SensorEvent::Exit {
+                pid,
+                start_ns,
+                time_ns,
+                ..
+            } => {
                 self.live.metrics.sensor_events("exit", 1);
                 self.on_exit(pid, start_ns, time_ns);
             }
@@ -203,9 +224,15 @@ impl Engine {
                 self.live.metrics.sensor_events("payload", 1);
                 self.on_payload(chunk);
             }
-            SensorEvent::StreamGap { key, lost_bytes, reasons, time_ns, .. } => {
+            SensorEvent::StreamGap {
+                key,
+                stream,
+                lost_bytes,
+                reasons,
+                time_ns,
+            } => {
                 self.live.metrics.sensor_events("gap", 1);
-                self.on_gap(key, lost_bytes, &reasons, time_ns);
+                self.on_gap((key, stream), lost_bytes, &reasons, time_ns);
             }
             SensorEvent::StreamEof { key, .. } => self.on_eof(key),
             SensorEvent::IoUring { pid, time_ns } => {
@@ -214,7 +241,12 @@ impl Engine {
             }
             SensorEvent::LifecycleLost { records, reason } => {
                 self.live.metrics.sensor_events("lifecycle_lost", 1);
-                tracing::warn!(records, stage = reason.stage.as_str(), reason = reason.reason, "process events were lost; scanning what runs");
+                tracing::warn!(
+                    records,
+                    stage = reason.stage.as_str(),
+                    reason = reason.reason,
+                    "process events were lost; scanning what runs"
+                );
                 self.adopt();
             }
         }
@@ -243,7 +275,12 @@ impl Engine {
         self.live.metrics.set_enabled(false);
     }
 
-    fn set_enabled(&mut self, enabled: bool, by: &Viewer, events: &mut Option<SensorEvents>) -> Result<(), String> {
+    fn set_enabled(
+        &mut self,
+        enabled: bool,
+        by: &Viewer,
+        events: &mut Option<SensorEvents>,
+    ) -> Result<(), String> {
         if enabled == self.running.is_some() && (!enabled || events.is_some()) {
             return Ok(());
         }
@@ -288,6 +325,7 @@ impl Engine {
             }
         }
         self.end_lingering(now);
+        self.early.forget_before(now);
         self.rest_if_idle();
         self.tell_losses();
     }
@@ -325,7 +363,10 @@ impl Engine {
     }
 
     fn tell(&mut self, kind: EventKind, detail: &str) {
-        self.live.event(EventView { detail: Some(detail.to_owned()), ..EventView::new(kind, Time::now(), 0, "root") });
+        self.live.event(EventView {
+            detail: Some(detail.to_owned()),
+            ..EventView::new(kind, Time::now(), 0, "root")
+        });
     }
 
     fn new_id(&mut self) -> u64 {
@@ -350,7 +391,13 @@ fn unknown_agents(config: &Config) -> UnknownAgents {
 }
 
 fn patterns(config: &Config) -> Vec<crate::discover::agents::AgentPattern> {
-    let any_folder = |glob: &String| if glob.contains('/') { glob.clone() } else { format!("**/{glob}") };
+    let any_folder = |glob: &String| {
+        if glob.contains('/') {
+            glob.clone()
+        } else {
+            format!("**/{glob}")
+        }
+    };
     let pattern = |p: &config::AgentPattern| crate::discover::agents::AgentPattern {
         name: p.name.clone(),
         exe: vec![p.executable.as_ref().map_or_else(|| "**".to_owned(), any_folder)],

@@ -1,6 +1,7 @@
 //! Wiring of kamsd and kams: configuration, discovery, engine, admin API, command line.
 
 pub mod admin;
+pub mod clients;
 pub mod config;
 pub mod discover;
 pub mod engine;

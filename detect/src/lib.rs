@@ -3,6 +3,13 @@
 //! No IO, no clock and no unsafe code in this crate: time comes in as a value, and no input may panic.
 #![forbid(unsafe_code)]
 
+pub mod behaviour;
+pub mod corpus;
+pub mod cost;
+pub mod egress;
 pub mod finding;
+pub mod integrity;
+pub mod redact;
+pub mod text;
 
 pub use finding::{Evidence, Finding, Kind, Severity};

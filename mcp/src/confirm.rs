@@ -71,7 +71,8 @@ pub enum Reason {
     Limit,
 }
 
-/// The classifier of one stream. Both directions may be fed in any order; once decided it stays decided.
+/// The classifier of one stream. It keeps no bytes for others: a session has to be fed the stream from its start.
+/// Both directions may be fed in any order; once decided it stays decided.
 #[derive(Debug)]
 pub struct Confirm {
     to_server: Side,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::id::{BadId, RequestId};
-use crate::json::{Elements, Json, KeyCheck, MAX_DEPTH, Members, check_keys, string, unescape};
+use crate::json::{Elements, Json, KeyCheck, MAX_DEPTH, scan, string, unescape};
 
 /// More messages than this in one batch are not read.
 pub const MAX_BATCH: usize = 4096;
@@ -55,6 +55,12 @@ impl Oddities {
     pub fn any(&self) -> bool {
         *self != Self::default()
     }
+}
+
+fn is_case_variant(key: &str) -> bool {
+    ["jsonrpc", "id", "method", "params", "result", "error"]
+        .iter()
+        .any(|name| name.eq_ignore_ascii_case(key))
 }
 
 /// What an envelope is.
@@ -132,11 +138,6 @@ impl<'a> Message<'a> {
 impl<'a> Envelope<'a> {
     /// Reads one object of a text that was checked.
     fn read(text: &'a str) -> Self {
-        let KeyCheck {
-            depth,
-            duplicate,
-            unchecked,
-        } = check_keys(text);
         let mut envelope = Self {
             json: Json::checked(text),
             id: None,
@@ -144,30 +145,25 @@ impl<'a> Envelope<'a> {
             params: None,
             result: None,
             error: None,
-            oddities: Oddities {
-                duplicate_key: duplicate,
-                too_deep: depth > MAX_DEPTH,
-                keys_unchecked: unchecked,
-                ..Oddities::default()
-            },
+            oddities: Oddities::default(),
         };
         let mut version = false;
-        for (key, value) in Members::new(text) {
-            match unescape(key).as_ref() {
-                "jsonrpc" => version = value == "\"2.0\"" || string(value).as_deref() == Some("2.0"),
-                "id" => envelope.id = Some(RequestId::from_json(&Json::checked(value))),
-                "method" => envelope.method = string(value),
-                "params" => envelope.params = Some(Json::checked(value)),
-                "result" => envelope.result = Some(Json::checked(value)),
-                "error" => envelope.error = Some(Json::checked(value)),
-                other => {
-                    envelope.oddities.case_variant |=
-                        ["jsonrpc", "id", "method", "params", "result", "error"]
-                            .iter()
-                            .any(|name| name.eq_ignore_ascii_case(other));
-                }
-            }
-        }
+        let KeyCheck {
+            depth,
+            duplicate,
+            unchecked,
+        } = scan(text, |key, value| match unescape(key).as_ref() {
+            "jsonrpc" => version = value == "\"2.0\"" || string(value).as_deref() == Some("2.0"),
+            "id" => envelope.id = Some(RequestId::from_json(&Json::checked(value))),
+            "method" => envelope.method = string(value),
+            "params" => envelope.params = Some(Json::checked(value)),
+            "result" => envelope.result = Some(Json::checked(value)),
+            "error" => envelope.error = Some(Json::checked(value)),
+            other => envelope.oddities.case_variant |= is_case_variant(other),
+        });
+        envelope.oddities.duplicate_key = duplicate;
+        envelope.oddities.too_deep = depth > MAX_DEPTH;
+        envelope.oddities.keys_unchecked = unchecked;
         envelope.note(version);
         envelope
     }
@@ -185,7 +181,8 @@ impl<'a> Envelope<'a> {
         };
     }
 
-    /// What it is. A method together with a result or an error is a request or a notification.
+    /// What it is. A method together with a result or an error is a request or a notification here; a session also
+    /// takes it for an answer where a request with its id is open.
     pub const fn class(&self) -> Class {
         match (&self.method, &self.id) {
             (Some(_), Some(_)) => Class::Request,

@@ -22,7 +22,8 @@ pub struct Event<'a> {
     pub direction: Direction,
     /// When, as the caller said.
     pub time: Nanos,
-    /// Length of the line on the wire, newline included; 0 for an event without a message of its own.
+    /// Length of the line on the wire, newline included. A batch's line counts with its first element; 0 for an
+    /// event without a message of its own.
     pub bytes: u64,
     /// Bytes of this direction were lost just before the message; for an answer also: before its request.
     pub gap: bool,

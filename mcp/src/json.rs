@@ -11,8 +11,10 @@ mod walk;
 
 use std::borrow::Cow;
 
+pub(crate) use keys::scan;
 pub use keys::{KeyCheck, MAX_DEPTH, check_keys};
 pub use text::{cut, unescape};
+pub(crate) use walk::Cursor;
 pub use walk::{Elements, Members, Token, Tokens};
 
 /// One valid JSON value as it was written, borrowed from its message or owned.

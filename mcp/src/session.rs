@@ -159,7 +159,8 @@ impl Session {
 
     /// Takes one frame of one direction, seen at `time`, and gives what it means.
     ///
-    /// An answer that waited in vain for its request is reported with the next frame, or by [`Session::finish`].
+    /// An answer that waited in vain for its request is reported with the next frame, by [`Session::tick`] or by
+    /// [`Session::finish`].
     pub fn feed<'f>(&mut self, direction: Direction, frame: Frame<'f>, time: Nanos) -> Vec<Event<'f>> {
         let mut out = Vec::new();
         self.expire(time, &mut out);
@@ -184,6 +185,13 @@ impl Session {
                 out.push(place.event(Oddities::default(), EventKind::Gap { seen, lost }));
             }
         }
+        out
+    }
+
+    /// Lets time pass on a silent stream: answers that waited long enough for their request are reported.
+    pub fn tick(&mut self, now: Nanos) -> Vec<Event<'static>> {
+        let mut out = Vec::new();
+        self.expire(now, &mut out);
         out
     }
 
@@ -288,11 +296,25 @@ impl Session {
             self.stats.odd += 1;
         }
         match envelope.class() {
+            // A method together with an answer to an open request: peers differ in what they take it for, so it is
+            // reported as both.
+            Class::Request if self.also_answers(place.direction, &envelope) => {
+                self.request(place, envelope.clone(), out);
+                self.response(Place { bytes: 0, ..place }, envelope, out);
+            }
             Class::Request => self.request(place, envelope, out),
             Class::Notification => self.notification(place, envelope, out),
             Class::Response => self.response(place, envelope, out),
             Class::Malformed => self.malformed(place, Malformed::NoMessage, out),
         }
+    }
+
+    fn also_answers(&mut self, direction: Direction, envelope: &Envelope<'_>) -> bool {
+        let Some(Ok(id)) = &envelope.id else {
+            return false;
+        };
+        (envelope.result.is_some() || envelope.error.is_some())
+            && self.pending(direction.opposite()).contains(id)
     }
 
     fn response<'f>(&mut self, place: Place, envelope: Envelope<'f>, out: &mut Vec<Event<'f>>) {

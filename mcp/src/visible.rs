@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::json::{Json, Token, Tokens, pick, string, unescape};
+use crate::json::{Cursor, Json, Token, Tokens, pick, string, unescape};
 
 /// Longest path that is built, in bytes; deeper places keep the path of their ancestor.
 const MAX_PATH: usize = 512;
@@ -64,39 +64,11 @@ pub fn texts<'a>(result: &'a Json<'_>, sink: &mut dyn FnMut(Text<'a, '_>)) -> We
         sink,
         weight: Weight::default(),
     };
-    let [content, structured, contents, messages, description] = pick(
-        result.get(),
-        [
-            "content",
-            "structuredContent",
-            "contents",
-            "messages",
-            "description",
-        ],
-    );
-    if let Some(content) = content {
-        walk.path.member("content");
-        walk.blocks(content);
-        walk.path.up();
-    }
-    if let Some(structured) = structured {
-        walk.weight.structured_bytes = structured.len() as u64;
-        walk.path.member("structuredContent");
-        walk.all(structured, Origin::Structured);
-        walk.path.up();
-    }
-    if let Some(contents) = contents {
-        walk.path.member("contents");
-        walk.each(contents, Walk::resource);
-        walk.path.up();
-    }
-    if let Some(messages) = messages {
-        walk.path.member("messages");
-        walk.each(messages, Walk::message);
-        walk.path.up();
-    }
-    if let Some(description) = description {
-        walk.text("description", description, Origin::Description);
+    let mut cursor = Cursor::new(result.get());
+    if cursor.enter(b'{') {
+        while let Some(key) = cursor.key() {
+            walk.member(&unescape(key), &mut cursor);
+        }
     }
     walk.weight
 }
@@ -159,32 +131,74 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
+    /// A member of the result.
+    fn member(&mut self, key: &str, cursor: &mut Cursor<'a>) {
+        self.path.member(key);
+        match key {
+            "content" => self.blocks(cursor),
+            "structuredContent" => {
+                let value = cursor.value();
+                self.weight.structured_bytes += value.len() as u64;
+                self.all(value, Origin::Structured);
+            }
+            "contents" => self.each(cursor, |walk, cursor| walk.resource(cursor.value())),
+            "messages" => self.each(cursor, Self::message),
+            "description" => {
+                if let Some(text) = string(cursor.value()) {
+                    self.emit(Origin::Description, text);
+                }
+            }
+            _ => {
+                cursor.value();
+            }
+        }
+        self.path.up();
+    }
+
     /// `content` is an array of blocks, or one block (sampling, prompt messages); some servers send a bare string.
-    fn blocks(&mut self, content: &'a str) {
-        if content.starts_with('[') {
-            self.each(content, Walk::block);
-        } else if content.starts_with('{') {
-            self.block(content);
-        } else if let Some(text) = string(content) {
-            self.emit(Origin::Block, text);
+    fn blocks(&mut self, cursor: &mut Cursor<'a>) {
+        if cursor.peek() == Some(b'[') {
+            self.each(cursor, Self::block);
+        } else {
+            self.block(cursor);
         }
     }
 
-    fn each(&mut self, array: &'a str, mut item: impl FnMut(&mut Self, &'a str)) {
-        let mut rest = crate::json::Elements::new(array);
+    fn each(&mut self, cursor: &mut Cursor<'a>, mut item: impl FnMut(&mut Self, &mut Cursor<'a>)) {
+        if !cursor.enter(b'[') {
+            cursor.value();
+            return;
+        }
         let mut index = 0;
-        while let Some(element) = rest.next_text() {
+        while cursor.element() {
             self.path.index(index);
-            item(self, element);
+            item(self, cursor);
             self.path.up();
             index += 1;
         }
     }
 
-    fn block(&mut self, block: &'a str) {
+    fn block(&mut self, cursor: &mut Cursor<'a>) {
+        let mark = cursor.mark();
+        if !cursor.enter(b'{') {
+            if let Some(text) = string(cursor.value()) {
+                self.emit(Origin::Block, text);
+            }
+            return;
+        }
         self.weight.items += 1;
-        let [kind, text, data, resource] = pick(block, ["type", "text", "data", "resource"]);
-        match kind.and_then(string).as_deref() {
+        let (mut kind, mut text, mut data, mut resource) = (None, None, None, None);
+        while let Some(key) = cursor.key() {
+            let value = cursor.value();
+            match unescape(key).as_ref() {
+                "type" => kind = string(value),
+                "text" => text = Some(value),
+                "data" => data = Some(value),
+                "resource" => resource = Some(value),
+                _ => {}
+            }
+        }
+        match kind.as_deref() {
             Some("text") => {
                 if let Some(text) = text {
                     self.text("text", text, Origin::Block);
@@ -201,13 +215,13 @@ impl<'a> Walk<'_, 'a> {
             }
             Some("resource_link") => {
                 let names = ["name", "title", "description", "uri"];
-                for (name, value) in names.iter().zip(pick(block, names)) {
+                for (name, value) in names.iter().zip(pick(cursor.since(mark), names)) {
                     if let Some(value) = value {
                         self.text(name, value, Origin::Link);
                     }
                 }
             }
-            _ => self.all(block, Origin::OtherBlock),
+            _ => self.all(cursor.since(mark), Origin::OtherBlock),
         }
     }
 
@@ -220,11 +234,19 @@ impl<'a> Walk<'_, 'a> {
         self.weight.blob_bytes += decoded(blob);
     }
 
-    fn message(&mut self, message: &'a str) {
-        if let Some(content) = pick(message, ["content"])[0] {
-            self.path.member("content");
-            self.blocks(content);
-            self.path.up();
+    fn message(&mut self, cursor: &mut Cursor<'a>) {
+        if !cursor.enter(b'{') {
+            cursor.value();
+            return;
+        }
+        while let Some(key) = cursor.key() {
+            if unescape(key) == "content" {
+                self.path.member("content");
+                self.blocks(cursor);
+                self.path.up();
+            } else {
+                cursor.value();
+            }
         }
     }
 
@@ -407,9 +429,9 @@ mod tests {
         assert_eq!(
             found,
             [
+                row("$.description", Origin::Description, "d"),
                 row("$.messages[0].content.text", Origin::Block, "p"),
                 row("$.messages[1].content[0].text", Origin::Block, "q"),
-                row("$.description", Origin::Description, "d"),
             ]
         );
         let (found, _) = collect(r#"{"role":"assistant","content":{"type":"text","text":"s"}}"#);

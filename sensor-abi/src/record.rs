@@ -73,7 +73,14 @@ pub struct FdFacts {
 
 impl FdFacts {
     /// A closed descriptor.
-    pub const NONE: Self = Self { kind: FD_NONE, mode: 0, object: 0, ino: 0, peer: 0, peer_ino: 0 };
+    pub const NONE: Self = Self {
+        kind: FD_NONE,
+        mode: 0,
+        object: 0,
+        ino: 0,
+        peer: 0,
+        peer_ino: 0,
+    };
 }
 
 /// Descriptors 0 and 1 have the shape of an MCP server's standard input and output, and neither is the parent's own.
@@ -265,8 +272,8 @@ pub struct FdRecord {
 #[cfg(feature = "user")]
 mod user {
     use super::{
-        ChunkHeader, EofRecord, ExecRecord, ExitRecord, FdFacts, FdRecord, ForkRecord, GapRecord, RecordHeader,
-        UringRecord,
+        ChunkHeader, EofRecord, ExecRecord, ExitRecord, FdFacts, FdRecord, ForkRecord, GapRecord,
+        RecordHeader, UringRecord,
     };
 
     macro_rules! pod {
@@ -279,7 +286,8 @@ mod user {
         };
     }
     pod!(
-        EofRecord, RecordHeader,
+        EofRecord,
+        RecordHeader,
         FdFacts,
         ExecRecord,
         ForkRecord,

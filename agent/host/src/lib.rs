@@ -36,3 +36,5 @@ pub use options::{OBJECT_ENV, RING_MAX, RING_MIN, SensorError, SensorOptions};
 pub use queue::SensorEvents;
 pub use sensor::Sensor;
 pub use streams::{Watch, WatchedStream};
+
+pub mod userfile;

@@ -60,7 +60,10 @@ fn check(sources: &Sources) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "before and after the log is there, this is the way to the person")]
+#[expect(
+    clippy::print_stderr,
+    reason = "before and after the log is there, this is the way to the person"
+)]
 fn complain(text: &str) {
     eprintln!("{text}");
 }
@@ -80,10 +83,16 @@ fn run(sources: &Sources) -> Result<()> {
 }
 
 fn start_log(log: &config::Log) {
-    let logger = tracing_subscriber::fmt().with_max_level(log.level).with_writer(std::io::stderr);
+    // At its debug level the loader tells of every relocation.
+    let filter = tracing_subscriber::EnvFilter::new(format!("{},aya=warn,aya_obj=warn", log.level));
+    let logger = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match log.format {
         LogFormat::Json => logger.json().init(),
-        LogFormat::Text => logger.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+        LogFormat::Text => logger
+            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .init(),
     }
 }
 
@@ -91,16 +100,32 @@ async fn serve(config: Config, sources: &Sources) -> Result<()> {
     let started = Time::now();
     #[expect(clippy::cast_precision_loss, reason = "a gauge in seconds")]
     let start_seconds = started.unix_nanos() as f64 / 1e9;
-    let labels = LabelLimits { servers: config.metrics.max_servers, tools: config.metrics.max_tools };
+    let labels = LabelLimits {
+        servers: config.metrics.max_servers,
+        tools: config.metrics.max_tools,
+    };
     let commit = option_env!("KAMS_COMMIT").unwrap_or("unknown");
-    let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), commit, start_seconds, labels)?);
+    let metrics = Arc::new(Metrics::new(
+        env!("CARGO_PKG_VERSION"),
+        commit,
+        start_seconds,
+        labels,
+    )?);
     let instance = format!("{:x}-{:x}", started.unix_nanos(), std::process::id());
     let feed = Feed::new(config.events, instance);
-    let live = Live { registry: Arc::new(Registry::default()), feed, metrics: Arc::clone(&metrics) };
+    let live = Live {
+        registry: Arc::new(Registry::default()),
+        feed,
+        metrics: Arc::clone(&metrics),
+    };
     let shared = Arc::new(Shared::default());
 
     // Taken first: a second daemon must fail here, before it touches the kernel.
-    let admin = AdminServer::bind(&config.admin.socket, group_id(&config.admin.group), Limits::default())?;
+    let admin = AdminServer::bind(
+        &config.admin.socket,
+        group_id(&config.admin.group),
+        Limits::default(),
+    )?;
     let group = admin.group();
     let scrape = match config.metrics.listen {
         Some(address) => Some(MetricsServer::bind(address, config.metrics.allow_remote)?),
@@ -141,7 +166,7 @@ async fn serve(config: Config, sources: &Sources) -> Result<()> {
     drop(sd_notify::notify(&[sd_notify::NotifyState::Stopping]));
     drop(commands.send(Command::Stop).await);
     let engine_ended = tokio::task::spawn_blocking(move || engine.join()).await;
-    drop(stop.send(true));
+    stop.send_replace(true);
     while tasks.join_next().await.is_some() {}
     if !matches!(engine_ended, Ok(Ok(()))) {
         anyhow::bail!("the engine ended badly; see the log above");
@@ -173,8 +198,13 @@ async fn start_engine(
             Err(error) => drop(ready.send(Err(error))),
         }
     };
-    let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(work).map_err(EngineError::Thread)?;
-    started.await.context("the engine's thread ended at its start")??;
+    let thread = std::thread::Builder::new()
+        .name("engine".to_owned())
+        .spawn(work)
+        .map_err(EngineError::Thread)?;
+    started
+        .await
+        .context("the engine's thread ended at its start")??;
     Ok(thread)
 }
 

@@ -181,3 +181,6 @@ impl Look for Blind {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests;

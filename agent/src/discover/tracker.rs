@@ -285,7 +285,7 @@ impl Tracker {
             self.drop_member(exec.proc, actions);
         }
         if let Some(id) = self.shared_chain(exec) {
-            self.add_member(id, exec.proc);
+            self.add_member(id, exec.proc, actions);
             self.rename(id, &exec.resolved, false, actions);
             return Seen::SameChain(id);
         }
@@ -318,7 +318,7 @@ impl Tracker {
             return Seen::UnknownAgent;
         };
         self.make_room(holder.proc, exec.time, actions);
-        Seen::Candidate(self.open(exec, candidate, holder.proc, agent, known))
+        Seen::Candidate(self.open(exec, candidate, holder.proc, agent, known, actions))
     }
 
     /// A process forked. Needed for members and for agents; harmless for others.
@@ -334,7 +334,7 @@ impl Tracker {
         }
         self.note_start(child, actions);
         if let Some(id) = member {
-            self.add_member(id, child);
+            self.add_member(id, child, actions);
         }
         if let Some(agent) = agent
             && let Some(record) = self.holders.get_mut(&agent)
@@ -574,6 +574,7 @@ impl Tracker {
         holder: ProcKey,
         agent: Option<AgentName>,
         known: Option<KnownBy>,
+        actions: &mut Vec<Action>,
     ) -> InstanceId {
         let id = InstanceId(self.next);
         self.next += 1;
@@ -615,14 +616,17 @@ impl Tracker {
         }
         self.candidates.insert(id);
         self.instances.insert(id, instance);
-        self.add_member(id, exec.proc);
+        self.add_member(id, exec.proc, actions);
         if let Some(record) = self.holders.get_mut(&holder) {
             record.instances.insert(id);
         }
         id
     }
 
-    fn add_member(&mut self, id: InstanceId, proc: ProcKey) {
+    fn add_member(&mut self, id: InstanceId, proc: ProcKey, actions: &mut Vec<Action>) {
+        if self.by_member.get(&proc).is_some_and(|other| *other != id) {
+            self.drop_member(proc, actions);
+        }
         let Some(instance) = self.instances.get_mut(&id) else {
             return;
         };
@@ -645,8 +649,9 @@ impl Tracker {
             return;
         };
         instance.members.remove(&proc);
-        // With processes that were not followed, only the agent's end tells.
-        if instance.members.is_empty() && !instance.untracked_members {
+        // With processes that were not followed, only the agent's end tells; of a rejected one nobody asks.
+        let followed = !instance.untracked_members || matches!(instance.state, State::Rejected(_));
+        if instance.members.is_empty() && followed {
             self.end(id, GoneReason::Exited, actions);
         }
     }

@@ -5,8 +5,8 @@ use std::collections::hash_map::Entry;
 use kams_export::view::{AgentView, EventKind, EventView};
 use kams_host::Marks;
 
-use super::{Engine, to_wall};
 use super::sink::Sink;
+use super::{Engine, to_wall};
 use crate::discover::agents::{AgentKind, AgentName};
 use crate::discover::tracker::ProcKey;
 
@@ -42,8 +42,18 @@ impl Engine {
         }
         self.attach_payload();
         let id = self.new_id();
-        let known = Known { id, name: name.clone() };
-        self.endpoints.insert(proc.pid, Endpoint { start: proc.start, uid, agent: Some(known) });
+        let known = Known {
+            id,
+            name: name.clone(),
+        };
+        self.endpoints.insert(
+            proc.pid,
+            Endpoint {
+                start: proc.start,
+                uid,
+                agent: Some(known),
+            },
+        );
         self.share_endpoints();
         let user = self.outside.user(uid);
         self.live.registry.lock().add_agent(AgentView {
@@ -68,7 +78,11 @@ impl Engine {
     /// A program that is no known agent is looked at for a while.
     pub(super) fn probation_started(&mut self, proc: ProcKey, uid: u32) {
         if let Entry::Vacant(entry) = self.endpoints.entry(proc.pid) {
-            entry.insert(Endpoint { start: proc.start, uid, agent: None });
+            entry.insert(Endpoint {
+                start: proc.start,
+                uid,
+                agent: None,
+            });
         }
         self.mark(proc, Marks::ENDPOINT.with(Marks::PROBATION));
         self.attach_payload();
@@ -76,7 +90,9 @@ impl Engine {
 
     /// The look is over.
     pub(super) fn probation_ended(&mut self, proc: ProcKey, learned: Option<AgentName>, time: u64) {
-        let Some(endpoint) = self.endpoints.get(&proc.pid) else { return };
+        let Some(endpoint) = self.endpoints.get(&proc.pid) else {
+            return;
+        };
         if endpoint.start != proc.start || endpoint.agent.is_some() {
             return;
         }
@@ -97,9 +113,13 @@ impl Engine {
 
     /// A process ended, or runs another image that is no agent.
     pub(super) fn agent_ended(&mut self, pid: u32, time: u64) {
-        let Some(endpoint) = self.endpoints.remove(&pid) else { return };
+        let Some(endpoint) = self.endpoints.remove(&pid) else {
+            return;
+        };
         self.share_endpoints();
-        let Some(Known { id, name }) = endpoint.agent else { return };
+        let Some(Known { id, name }) = endpoint.agent else {
+            return;
+        };
         self.live.registry.lock().end_agent(id);
         let user = self.outside.user(endpoint.uid);
         self.live.event(EventView {
@@ -111,7 +131,9 @@ impl Engine {
 
     /// Marks a process; false where it is gone.
     pub(super) fn mark(&mut self, proc: ProcKey, marks: Marks) -> bool {
-        let Some(running) = &self.running else { return false };
+        let Some(running) = &self.running else {
+            return false;
+        };
         self.starts.insert(proc.pid, proc.start);
         match running.control.mark(proc.pid, Some(proc.start), marks) {
             Ok(alive) => alive,
@@ -132,7 +154,15 @@ impl Engine {
     }
 
     pub(super) fn share_endpoints(&self) {
-        let agents = self.endpoints.iter().filter(|(_, e)| e.agent.is_some()).map(|(pid, _)| *pid);
-        *self.shared.endpoints.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = agents.collect();
+        let agents = self
+            .endpoints
+            .iter()
+            .filter(|(_, e)| e.agent.is_some())
+            .map(|(pid, _)| *pid);
+        *self
+            .shared
+            .endpoints
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = agents.collect();
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kams_export::view::{
-    AgentView, CoverageView, DoctorView, FindingRecord, LossView, Mode, PayloadView, ProbeView, Record, SCHEMA, ServerState,
-    ServerView, StatusView, Time, ToolView,
+    AgentView, CoverageView, DoctorView, FindingRecord, LossView, Mode, PayloadView, ProbeView, Record,
+    SCHEMA, ServerState, ServerView, StatusView, Time, ToolView,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,8 +32,18 @@ impl DaemonBackend {
         commands: mpsc::Sender<Command>,
         config: Arc<arc_swap::ArcSwap<Config>>,
     ) -> Self {
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
-        Self { live, shared, commands, config, started: (Time::now(), Instant::now()), kernel }
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        Self {
+            live,
+            shared,
+            commands,
+            config,
+            started: (Time::now(), Instant::now()),
+            kernel,
+        }
     }
 
     fn coverage(&self, scope: Scope) -> Vec<CoverageView> {
@@ -47,7 +57,12 @@ impl DaemonBackend {
             detail: detail.to_owned(),
         };
         vec![
-            row("servers over stdio", true, Some(in_state(ServerState::Observed)), "read at the agent's end, from the first byte"),
+            row(
+                "servers over stdio",
+                true,
+                Some(in_state(ServerState::Observed)),
+                "read at the agent's end, from the first byte",
+            ),
             row(
                 "servers that ran before Kams",
                 true,
@@ -61,7 +76,12 @@ impl DaemonBackend {
                 None,
                 "the stream is read at the container client; what the server does inside is not seen",
             ),
-            row("agents that use io_uring or splice on a stream", false, None, "counted in kams_sensor_lost_total, not read"),
+            row(
+                "agents that use io_uring or splice on a stream",
+                false,
+                None,
+                "counted in kams_sensor_lost_total, not read",
+            ),
             row(
                 "writers through /proc/PID/fd",
                 false,
@@ -75,9 +95,17 @@ impl DaemonBackend {
 impl Backend for DaemonBackend {
     fn status(&self, scope: Scope) -> Result<StatusView, BackendError> {
         let sensor = self.shared.sensor();
-        let attached = sensor.as_ref().is_some_and(kams_host::SensorControl::payload_attached);
-        let probes = sensor.as_ref().map(kams_host::SensorControl::probes).unwrap_or_default();
-        let losses = sensor.as_ref().map(kams_host::SensorControl::losses).unwrap_or_default();
+        let attached = sensor
+            .as_ref()
+            .is_some_and(kams_host::SensorControl::payload_attached);
+        let probes = sensor
+            .as_ref()
+            .map(kams_host::SensorControl::probes)
+            .unwrap_or_default();
+        let losses = sensor
+            .as_ref()
+            .map(kams_host::SensorControl::losses)
+            .unwrap_or_default();
         let uid = match scope {
             Scope::All => None,
             Scope::User(uid) => Some(uid),
@@ -115,7 +143,12 @@ impl Backend for DaemonBackend {
             payload: PayloadView {
                 attached,
                 backend: "tracepoint".to_owned(),
-                reason: if attached { "an agent is running" } else { "no agent is running" }.to_owned(),
+                reason: if attached {
+                    "an agent is running"
+                } else {
+                    "no agent is running"
+                }
+                .to_owned(),
             },
             losses: losses
                 .into_iter()
@@ -132,7 +165,11 @@ impl Backend for DaemonBackend {
                 .filter(|s| scope.admits(s.uid) && s.state != ServerState::Candidate)
                 .count() as u64,
             calls: tables.calls(uid),
-            findings: tables.servers().filter(|s| scope.admits(s.uid)).map(|s| s.findings).sum(),
+            findings: tables
+                .servers()
+                .filter(|s| scope.admits(s.uid))
+                .map(|s| s.findings)
+                .sum(),
             notes,
         })
     }
@@ -140,10 +177,19 @@ impl Backend for DaemonBackend {
     fn agents(&self, scope: Scope) -> Result<Vec<AgentView>, BackendError> {
         let tables = self.live.registry.lock();
         let with_servers = |agent: &AgentView| {
-            let own = tables.live_servers().filter(|s| s.agent_pid == agent.pid && s.state != ServerState::Candidate);
-            AgentView { servers: u32::try_from(own.count()).unwrap_or(u32::MAX), ..agent.clone() }
+            let own = tables
+                .live_servers()
+                .filter(|s| s.agent_pid == agent.pid && s.state != ServerState::Candidate);
+            AgentView {
+                servers: u32::try_from(own.count()).unwrap_or(u32::MAX),
+                ..agent.clone()
+            }
         };
-        Ok(tables.agents().filter(|a| scope.admits(a.uid)).map(with_servers).collect())
+        Ok(tables
+            .agents()
+            .filter(|a| scope.admits(a.uid))
+            .map(with_servers)
+            .collect())
     }
 
     fn servers(&self, scope: Scope, query: &ServerQuery) -> Result<Vec<ServerView>, BackendError> {
@@ -156,10 +202,14 @@ impl Backend for DaemonBackend {
         let tables = self.live.registry.lock();
         let wanted = |server: &ServerView| {
             query.server.as_ref().is_none_or(|text| {
-                server.identity == *text || server.name.as_ref() == Some(text) || server.id.to_string() == *text
+                server.identity == *text
+                    || server.name.as_ref() == Some(text)
+                    || server.id.to_string() == *text
             })
         };
-        let tools = tables.tools().filter(|(server, _)| scope.admits(server.uid) && wanted(server));
+        let tools = tables
+            .tools()
+            .filter(|(server, _)| scope.admits(server.uid) && wanted(server));
         Ok(tools.map(|(_, tool)| tool.clone()).collect())
     }
 
@@ -174,7 +224,10 @@ impl Backend for DaemonBackend {
     }
 
     fn doctor(&self) -> Result<DoctorView, BackendError> {
-        Ok(doctor::examine(self.shared.sensor().as_ref(), &self.config.load()))
+        Ok(doctor::examine(
+            self.shared.sensor().as_ref(),
+            &self.config.load(),
+        ))
     }
 
     fn set_enabled(&self, enabled: bool, by: &Viewer) -> Result<(), BackendError> {
@@ -183,12 +236,21 @@ impl Backend for DaemonBackend {
             remedy: "see the daemon's log; restart kamsd".to_owned(),
         };
         let (done, answer) = oneshot::channel();
-        let command = Command::SetEnabled { enabled, by: by.clone(), done };
-        self.commands.blocking_send(command).map_err(|_stopped| stopped())?;
-        answer.blocking_recv().map_err(|_stopped| stopped())?.map_err(|message| BackendError::Refused {
-            message,
-            remedy: "run `kams doctor`".to_owned(),
-        })
+        let command = Command::SetEnabled {
+            enabled,
+            by: by.clone(),
+            done,
+        };
+        self.commands
+            .blocking_send(command)
+            .map_err(|_stopped| stopped())?;
+        answer
+            .blocking_recv()
+            .map_err(|_stopped| stopped())?
+            .map_err(|message| BackendError::Refused {
+                message,
+                remedy: "run `kams doctor`".to_owned(),
+            })
     }
 
     fn feed(&self) -> &Arc<Feed> {
@@ -200,7 +262,9 @@ impl Backend for DaemonBackend {
     }
 
     fn refresh_metrics(&self) {
-        let Some(sensor) = self.shared.sensor() else { return };
+        let Some(sensor) = self.shared.sensor() else {
+            return;
+        };
         for probe in sensor.probes() {
             self.live.metrics.set_probe(probe.name, probe.attached);
         }
@@ -208,7 +272,9 @@ impl Backend for DaemonBackend {
             self.live.metrics.set_map(map.name, map.used, map.capacity);
         }
         for loss in sensor.losses() {
-            self.live.metrics.sensor_lost_total(loss.reason.stage.as_str(), loss.reason.reason, loss.count);
+            self.live
+                .metrics
+                .sensor_lost_total(loss.reason.stage.as_str(), loss.reason.reason, loss.count);
         }
     }
 }

@@ -7,7 +7,7 @@ use kams_mcp::{Direction, Frame, FrameKind, Nanos, Session};
 
 use super::describe::{self, Tally};
 use super::sink::Sink;
-use super::stream::{Piece, Stream};
+use super::stream::{Begins, Piece, Stream};
 
 /// Whose conversation it is.
 #[derive(Clone, Debug)]
@@ -53,8 +53,14 @@ pub struct Limits {
 
 impl Conversation {
     /// A conversation seen from its start, or joined midway.
-    pub fn new(party: Party, joined: bool, limits: Limits, session: kams_mcp::Config, to_wall: ToWall) -> Self {
-        let stream = if joined { Stream::mid_stream } else { Stream::new };
+    pub fn new(
+        party: Party,
+        begins: Begins,
+        limits: Limits,
+        session: kams_mcp::Config,
+        to_wall: ToWall,
+    ) -> Self {
+        let stream = |cap| Stream::new(cap, begins);
         Self {
             party,
             to_wall,
@@ -109,7 +115,14 @@ impl Conversation {
             self.with(direction, sink, |stream, on_frame| stream.finish(now, on_frame));
         }
         for event in self.session.finish() {
-            describe::describe(&self.party, (self.to_wall)(now), &self.session, &event, &mut self.tally, sink);
+            describe::describe(
+                &self.party,
+                (self.to_wall)(now),
+                &self.session,
+                &event,
+                &mut self.tally,
+                sink,
+            );
         }
     }
 
@@ -124,7 +137,14 @@ impl Conversation {
         sink: &mut dyn Sink,
         work: impl FnOnce(&mut Stream, &mut dyn FnMut(Frame<'_>, Nanos)),
     ) {
-        let Self { party, to_wall, to_server, to_client, session, tally } = self;
+        let Self {
+            party,
+            to_wall,
+            to_server,
+            to_client,
+            session,
+            tally,
+        } = self;
         let stream = match direction {
             Direction::ToServer => to_server,
             Direction::ToClient => to_client,

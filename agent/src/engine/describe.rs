@@ -46,7 +46,9 @@ pub fn describe(
         ..base(party, Kind::Unknown, time)
     };
     if let Some(key) = &event.oddities.duplicate_key {
-        told.detail = Some(format!("the key {key:?} is repeated: agent and server may read it differently"));
+        told.detail = Some(format!(
+            "the key {key:?} is repeated: agent and server may read it differently"
+        ));
     }
     match &event.kind {
         EventKind::Request(request) => {
@@ -59,7 +61,11 @@ pub fn describe(
         }
         EventKind::Notification(notification) => {
             sink.frame("notification");
-            told.event = if event.tool_call().is_some() { Kind::ToolCall } else { Kind::Notification };
+            told.event = if event.tool_call().is_some() {
+                Kind::ToolCall
+            } else {
+                Kind::Notification
+            };
             told.method = Some(notification.method.to_string());
             told.tool = event.tool_call().map(|(_, call)| call.name.to_string());
             told.reason = event.tool_call().map(|_| "without_id".to_owned());
@@ -108,7 +114,9 @@ pub fn describe(
     }
     let listed = tally.page(event, &told);
     let revision = session.identity().revision.as_ref();
-    told.revision = revision.filter(|_| told.event == Kind::Response).map(|r| r.name().to_owned());
+    told.revision = revision
+        .filter(|_| told.event == Kind::Response)
+        .map(|r| r.name().to_owned());
     sink.event(told);
     if let Some(listed) = listed {
         sink.event(listed);
@@ -130,13 +138,28 @@ fn asked(told: &mut EventView, request: &Request<'_>) {
     }
 }
 
-fn answered(party: &Party, told: &mut EventView, event: &Event<'_>, response: &Response<'_>, sink: &mut dyn Sink) {
-    let Response { asked, latency, outcome, .. } = response;
+fn answered(
+    party: &Party,
+    told: &mut EventView,
+    event: &Event<'_>,
+    response: &Response<'_>,
+    sink: &mut dyn Sink,
+) {
+    let Response {
+        asked,
+        latency,
+        outcome,
+        ..
+    } = response;
     let result = event.tool_result();
     // A task's result is told under the call that began the task.
     let about = result.as_ref().and_then(|r| r.call).unwrap_or(asked);
     let latency = result.as_ref().and_then(|r| r.latency).unwrap_or(*latency);
-    told.event = if about.method == Method::ToolsCall { Kind::ToolResult } else { Kind::Response };
+    told.event = if about.method == Method::ToolsCall {
+        Kind::ToolResult
+    } else {
+        Kind::Response
+    };
     told.method = Some(about.method.to_string());
     told.request_id = Some(id(&about.id));
     told.latency_us = Some(latency / 1_000);
@@ -188,8 +211,12 @@ pub struct Tally {
 impl Tally {
     /// The event that says how many tools a complete list holds.
     fn page(&mut self, event: &Event<'_>, told: &EventView) -> Option<EventView> {
-        let EventKind::Response(response) = &event.kind else { return None };
-        let ResponseKind::Page(page) = &response.kind else { return None };
+        let EventKind::Response(response) = &event.kind else {
+            return None;
+        };
+        let ResponseKind::Page(page) = &response.kind else {
+            return None;
+        };
         if page.list != ListKind::Tools {
             return None;
         }
@@ -209,7 +236,11 @@ impl Tally {
 }
 
 fn unanswered(told: &mut EventView, open: &Asked, why: &str) {
-    told.event = if open.method == Method::ToolsCall { Kind::ToolResult } else { Kind::Response };
+    told.event = if open.method == Method::ToolsCall {
+        Kind::ToolResult
+    } else {
+        Kind::Response
+    };
     told.method = Some(open.method.to_string());
     told.tool = open.subject.as_deref().map(str::to_owned);
     told.request_id = Some(id(&open.id));

@@ -18,15 +18,24 @@ pub fn examine(sensor: Option<&SensorControl>, config: &Config) -> DoctorView {
         )),
         Some(sensor) => of_sensor(sensor, config, &mut checks),
     }
-    DoctorView { schema: SCHEMA, checks }
+    DoctorView {
+        schema: SCHEMA,
+        checks,
+    }
 }
 
 fn of_sensor(sensor: &SensorControl, config: &Config, checks: &mut Vec<CheckView>) {
     for probe in sensor.probes() {
         let payload = probe.name.contains("sys_exit") || probe.name.contains("payload");
         let (result, detail) = match (probe.attached, probe.proved) {
-            (true, true) => (CheckResult::Ok, format!("attached to {}, proved by an event of our own", probe.tracepoint)),
-            (true, false) => (CheckResult::Warn, format!("attached to {}, not proved", probe.tracepoint)),
+            (true, true) => (
+                CheckResult::Ok,
+                format!("attached to {}, proved by an event of our own", probe.tracepoint),
+            ),
+            (true, false) => (
+                CheckResult::Warn,
+                format!("attached to {}, not proved", probe.tracepoint),
+            ),
             (false, _) if payload => (CheckResult::Ok, "not attached: no agent is running".to_owned()),
             (false, _) => (CheckResult::Fail, format!("not attached to {}", probe.tracepoint)),
         };
@@ -37,7 +46,13 @@ fn of_sensor(sensor: &SensorControl, config: &Config, checks: &mut Vec<CheckView
     } else {
         "not attached now, no cost; while an agent runs it adds about 0.1 microseconds to every system call of the host"
     };
-    checks.push(check("sensor", "cost of the payload probe", CheckResult::Info, cost.to_owned(), None));
+    checks.push(check(
+        "sensor",
+        "cost of the payload probe",
+        CheckResult::Info,
+        cost.to_owned(),
+        None,
+    ));
     if let Some(why) = sensor.adopt_refused() {
         checks.push(check(
             "sensor",
@@ -51,7 +66,13 @@ fn of_sensor(sensor: &SensorControl, config: &Config, checks: &mut Vec<CheckView
         let full = map.used.saturating_mul(10) >= map.capacity.saturating_mul(9);
         let result = if full { CheckResult::Warn } else { CheckResult::Ok };
         let remedy = full.then_some("raise sensor.queue or sensor.ring_buffer, or run fewer servers");
-        checks.push(check("sensor", map.name, result, format!("{} of {} in use", map.used, map.capacity), remedy));
+        checks.push(check(
+            "sensor",
+            map.name,
+            result,
+            format!("{} of {} in use", map.used, map.capacity),
+            remedy,
+        ));
     }
     let lost: Vec<String> = sensor
         .losses()
@@ -60,15 +81,28 @@ fn of_sensor(sensor: &SensorControl, config: &Config, checks: &mut Vec<CheckView
         .map(|l| format!("{} {} ({})", l.count, l.reason.stage.as_str(), l.reason.reason))
         .collect();
     if lost.is_empty() {
-        checks.push(check("sensor", "losses", CheckResult::Ok, "nothing was lost since the start".to_owned(), None));
+        checks.push(check(
+            "sensor",
+            "losses",
+            CheckResult::Ok,
+            "nothing was lost since the start".to_owned(),
+            None,
+        ));
     } else {
         let size = config.sensor.ring_buffer >> 20;
         checks.push(check(
             "sensor",
             "losses",
             CheckResult::Warn,
-            format!("{}; what was decided without these bytes is marked `gap`", lost.join(", ")),
-            Some(if size < 256 { "raise sensor.ring_buffer (now below 256 MiB) if `ring` is among them" } else { "report it" }),
+            format!(
+                "{}; what was decided without these bytes is marked `gap`",
+                lost.join(", ")
+            ),
+            Some(if size < 256 {
+                "raise sensor.ring_buffer (now below 256 MiB) if `ring` is among them"
+            } else {
+                "report it"
+            }),
         ));
     }
 }

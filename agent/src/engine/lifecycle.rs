@@ -20,7 +20,10 @@ struct Image {
 
 impl Engine {
     pub(super) fn on_exec(&mut self, report: &ExecReport) {
-        let proc = ProcKey { pid: report.pid, start: report.start_ns };
+        let proc = ProcKey {
+            pid: report.pid,
+            start: report.start_ns,
+        };
         let image = self.image_of(report);
         let agent = self.recognise(report.pid, &image);
         match &agent {
@@ -35,7 +38,10 @@ impl Engine {
         if !report.marks.is_empty() {
             self.starts.insert(report.pid, report.start_ns);
         }
-        let parent = ProcKey { pid: report.ppid, start: report.parent_start_ns };
+        let parent = ProcKey {
+            pid: report.ppid,
+            start: report.parent_start_ns,
+        };
         let shape = self.shape_of(report);
         self.consider(report, &image, shape, proc, parent, false);
     }
@@ -51,6 +57,10 @@ impl Engine {
         adopted: bool,
     ) {
         let judged = candidate::judge(&shape);
+        if let Ok(candidate) = &judged {
+            // Before anything is looked up: an agent may write its first line at once.
+            self.watch_early(report, candidate.holder, parent);
+        }
         let holder = judged.ok().and_then(|c| self.holder(c.holder, parent));
         let home = self.outside.home(report.uid);
         let resolved = self.resolve(report.pid, image, home);
@@ -64,23 +74,82 @@ impl Engine {
             stdio: candidate::stdio(&shape),
             shape: judged,
             holder,
-            adopted,
+            // Streams that the kernel side did not watch from the exec on may have begun without us.
+            adopted: adopted || !report.watched,
         };
         let mut actions = Vec::new();
         let seen = self.tracker.exec(&exec, &mut actions);
         self.act(actions, report.time_ns);
         tracing::trace!(pid = report.pid, ?seen, "exec");
-        if let Seen::Candidate(id) = seen {
-            self.open_server(id, report, adopted);
+        match seen {
+            Seen::Candidate(id) => self.open_server(id, report, adopted),
+            _ if judged.is_ok() => self.unwatch_early(report, judged.map_or(0, |c| c.holder)),
+            _ => {}
+        }
+    }
+
+    fn watch_early(&mut self, report: &ExecReport, holder: u32, parent: ProcKey) {
+        if report.watched {
+            return;
+        }
+        self.attach_payload();
+        if !self.endpoints.contains_key(&holder) {
+            let start = if parent.pid == holder && parent.start != 0 {
+                Some(parent.start)
+            } else {
+                self.start_of(holder)
+            };
+            if let Some(start) = start {
+                self.mark(
+                    ProcKey { pid: holder, start },
+                    Marks::ENDPOINT.with(Marks::PROBATION),
+                );
+            }
+        }
+        if let Some(running) = &self.running
+            && let Err(error) = running.control.watch_server(&report.fds, report.pid, holder)
+        {
+            tracing::error!(%error, pid = report.pid, "a server's streams cannot be watched");
+        }
+        let late_us = clock::boot_ns().saturating_sub(report.time_ns) / 1_000;
+        tracing::debug!(
+            pid = report.pid,
+            late_us,
+            "watching a candidate of an unwatched parent"
+        );
+    }
+
+    fn unwatch_early(&mut self, report: &ExecReport, holder: u32) {
+        let Some(running) = &self.running else { return };
+        if !self.endpoints.contains_key(&holder) {
+            running
+                .control
+                .unmark(holder, Marks::ENDPOINT.with(Marks::PROBATION));
+        }
+        if !report.watched
+            && let Some((to_stdin, from_stdout)) = report.far_keys()
+        {
+            for key in [to_stdin, from_stdout]
+                .into_iter()
+                .filter(|key| !self.keys.contains_key(key))
+            {
+                running.control.unwatch(key, None);
+            }
         }
     }
 
     pub(super) fn on_fork(&mut self, parent: u32, child: u32, start: u64) {
         self.starts.insert(child, start);
-        let Some(parent_start) = self.start_of(parent) else { return };
+        let Some(parent_start) = self.start_of(parent) else {
+            return;
+        };
         let mut actions = Vec::new();
-        let parent = ProcKey { pid: parent, start: parent_start };
-        self.tracker.fork(parent, ProcKey { pid: child, start }, &mut actions);
+        let parent = ProcKey {
+            pid: parent,
+            start: parent_start,
+        };
+        self.tracker
+            .fork(parent, ProcKey { pid: child, start }, &mut actions);
         self.act(actions, clock::boot_ns());
     }
 
@@ -105,7 +174,10 @@ impl Engine {
             let Some(facts) = procs::facts(pid) else { continue };
             let image = image(&facts);
             if let Some(name) = self.recognise(pid, &image) {
-                let proc = ProcKey { pid, start: ticks(&facts.stat) };
+                let proc = ProcKey {
+                    pid,
+                    start: ticks(&facts.stat),
+                };
                 self.agent_started(proc, facts.uid, &name, now);
             }
         }
@@ -126,15 +198,23 @@ impl Engine {
         found.sort_by_key(|(facts, _)| (facts.stat.start_ticks, facts.pid));
         for (facts, holders) in found {
             let agent = holders.iter().find(|pid| self.endpoints.contains_key(pid));
-            let Some(&agent) = agent.or_else(|| holders.iter().find(|pid| **pid == facts.stat.ppid)) else { continue };
+            let Some(&agent) = agent.or_else(|| holders.iter().find(|pid| **pid == facts.stat.ppid)) else {
+                continue;
+            };
             let fds = descriptors.stdio(facts.pid);
             let parent_fd0 = descriptors.stdio(facts.stat.ppid)[0].object;
-            let proc = ProcKey { pid: facts.pid, start: ticks(&facts.stat) };
+            let proc = ProcKey {
+                pid: facts.pid,
+                start: ticks(&facts.stat),
+            };
             if self.tracker.by_member(proc).is_some() {
                 continue;
             }
             let parent_start = self.start_of(facts.stat.ppid).unwrap_or_default();
-            let parent = ProcKey { pid: facts.stat.ppid, start: parent_start };
+            let parent = ProcKey {
+                pid: facts.stat.ppid,
+                start: parent_start,
+            };
             let held = |_: &FdShape| FarEnd::Held(agent);
             let mut shape = exec_shape(&fds, facts.stat.ppid, held);
             shape.parent_fd0 = parent_fd0.map_or(0, |o| o.0);
@@ -161,14 +241,19 @@ impl Engine {
 
     fn image_of(&mut self, report: &ExecReport) -> Image {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let exe = procs::exe(report.pid).map_or_else(|| text(&report.filename), |p| p.to_string_lossy().into_owned());
+        let exe = procs::exe(report.pid)
+            .map_or_else(|| text(&report.filename), |p| p.to_string_lossy().into_owned());
         let mut argv: Vec<String> = report.args().iter().map(|a| text(a)).collect();
         if report.argv_cut
             && let Some(whole) = procs::argv(report.pid)
         {
             argv = whole.iter().map(|a| text(a)).collect();
         }
-        Image { exe, argv, cwd: String::new() }
+        Image {
+            exe,
+            argv,
+            cwd: String::new(),
+        }
     }
 
     fn recognise(&mut self, pid: u32, image: &Image) -> Option<AgentName> {
@@ -178,7 +263,9 @@ impl Engine {
             let (table, argv, exe) = (self.agents.clone(), image.argv.clone(), exe.to_owned());
             let found = self.outside.ask(move || {
                 let cwd = procs::cwd(pid).unwrap_or_default().to_string_lossy().into_owned();
-                table.recognise(&exe, &argv, &cwd, &outside::AsProcess::new(pid)).cloned()
+                table
+                    .recognise(&exe, &argv, &cwd, &outside::AsProcess::new(pid))
+                    .cloned()
             });
             if let Some(Some(name)) = found {
                 return Some(name);
@@ -215,27 +302,52 @@ impl Engine {
                 } else {
                     known_cwd
                 };
-                let launch = Launch { exe: &exe, argv: &argv, cwd: &cwd, home: &home };
+                let launch = Launch {
+                    exe: &exe,
+                    argv: &argv,
+                    cwd: &cwd,
+                    home: &home,
+                };
                 identify(&launch, &outside::AsProcess::new(pid))
             }
         });
         answer.unwrap_or_else(|| {
             let Image { exe, argv, cwd } = image;
-            identify(&Launch { exe, argv, cwd, home: &home }, &Blind)
+            identify(
+                &Launch {
+                    exe,
+                    argv,
+                    cwd,
+                    home: &home,
+                },
+                &Blind,
+            )
         })
     }
 
     fn holder(&mut self, pid: u32, parent: ProcKey) -> Option<Holder> {
-        let start = if parent.pid == pid && parent.start != 0 { parent.start } else { self.start_of(pid)? };
+        let start = if parent.pid == pid && parent.start != 0 {
+            parent.start
+        } else {
+            self.start_of(pid)?
+        };
         let proc = ProcKey { pid, start };
-        let agent = self.endpoints.get(&pid).and_then(|e| e.agent.as_ref()).map(|known| known.name.clone());
+        let agent = self
+            .endpoints
+            .get(&pid)
+            .and_then(|e| e.agent.as_ref())
+            .map(|known| known.name.clone());
         let facts = procs::facts(pid)?;
         let program = self.program(pid, &image(&facts))?;
         Some(Holder { proc, agent, program })
     }
 
     pub(super) fn start_of(&self, pid: u32) -> Option<u64> {
-        let known = self.starts.get(&pid).copied().or_else(|| self.endpoints.get(&pid).map(|e| e.start));
+        let known = self
+            .starts
+            .get(&pid)
+            .copied()
+            .or_else(|| self.endpoints.get(&pid).map(|e| e.start));
         known.or_else(|| procs::stat(pid).map(|s| ticks(&s)))
     }
 
@@ -286,14 +398,26 @@ fn exec_shape(fds: &[FdShape; 3], parent: u32, far_end: impl Fn(&FdShape) -> Far
         peer: fd.peer.map_or(0, |o| o.0),
         far_end: far_end(fd),
     };
-    ExecShape { fds: [one(&fds[0]), one(&fds[1]), one(&fds[2])], parent, parent_fd0: 0 }
+    ExecShape {
+        fds: [one(&fds[0]), one(&fds[1]), one(&fds[2])],
+        parent,
+        parent_fd0: 0,
+    }
 }
 
 fn image(facts: &procs::ProcessFacts) -> Image {
-    let path = |p: &Option<std::path::PathBuf>| p.as_ref().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
+    let path = |p: &Option<std::path::PathBuf>| {
+        p.as_ref()
+            .map(|p| p.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    };
     Image {
         exe: path(&facts.exe),
-        argv: facts.argv.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect(),
+        argv: facts
+            .argv
+            .iter()
+            .map(|a| String::from_utf8_lossy(a).into_owned())
+            .collect(),
         cwd: path(&facts.cwd),
     }
 }

@@ -74,7 +74,12 @@ impl Outside {
         if let Some(name) = self.names.get(&uid) {
             return Arc::clone(name);
         }
-        let found = self.ask(move || nix::unistd::User::from_uid(uid.into()).ok().flatten().map(|u| u.name));
+        let found = self.ask(move || {
+            nix::unistd::User::from_uid(uid.into())
+                .ok()
+                .flatten()
+                .map(|u| u.name)
+        });
         let name: Arc<str> = found.flatten().unwrap_or_else(|| uid.to_string()).into();
         if self.names.len() < 4_096 {
             self.names.insert(uid, Arc::clone(&name));
@@ -84,15 +89,26 @@ impl Outside {
 
     /// Home directory of a user; empty where unknown.
     pub fn home(&mut self, uid: u32) -> String {
-        let found = self.ask(move || nix::unistd::User::from_uid(uid.into()).ok().flatten().map(|u| u.dir));
-        found.flatten().map(|dir| dir.to_string_lossy().into_owned()).unwrap_or_default()
+        let found = self.ask(move || {
+            nix::unistd::User::from_uid(uid.into())
+                .ok()
+                .flatten()
+                .map(|u| u.dir)
+        });
+        found
+            .flatten()
+            .map(|dir| dir.to_string_lossy().into_owned())
+            .unwrap_or_default()
     }
 }
 
 fn start() -> Option<SyncSender<Job>> {
     let (jobs, queue) = sync_channel::<Job>(1);
     let run = move || queue.into_iter().for_each(|job| job());
-    thread::Builder::new().name("outside".to_owned()).spawn(run).ok()?;
+    thread::Builder::new()
+        .name("outside".to_owned())
+        .spawn(run)
+        .ok()?;
     Some(jobs)
 }
 
@@ -105,11 +121,14 @@ pub struct AsProcess {
 impl AsProcess {
     /// As process `pid` sees it, whatever its mount namespace.
     pub fn new(pid: u32) -> Self {
-        Self { root: PathBuf::from(format!("/proc/{pid}/root")) }
+        Self {
+            root: PathBuf::from(format!("/proc/{pid}/root")),
+        }
     }
 
     fn path(&self, path: &str) -> Option<PathBuf> {
-        path.starts_with('/').then(|| self.root.join(path.trim_start_matches('/')))
+        path.starts_with('/')
+            .then(|| self.root.join(path.trim_start_matches('/')))
     }
 }
 
@@ -133,7 +152,11 @@ impl Look for AsProcess {
                         match link {
                             Ok(target) if !changed => {
                                 changed = true;
-                                walked = if target.is_absolute() { target } else { walked.join(target) };
+                                walked = if target.is_absolute() {
+                                    target
+                                } else {
+                                    walked.join(target)
+                                };
                             }
                             _ => walked = here,
                         }
@@ -158,22 +181,40 @@ impl Look for AsProcess {
     }
 
     fn list(&self, dir: &str, max: usize) -> Vec<String> {
-        let Some(entries) = self.path(dir).and_then(|dir| std::fs::read_dir(dir).ok()) else { return Vec::new() };
-        entries.flatten().take(max).filter_map(|e| e.file_name().into_string().ok()).collect()
+        let Some(entries) = self.path(dir).and_then(|dir| std::fs::read_dir(dir).ok()) else {
+            return Vec::new();
+        };
+        entries
+            .flatten()
+            .take(max)
+            .filter_map(|e| e.file_name().into_string().ok())
+            .collect()
     }
 }
 
 /// Opens a regular file without waiting for a pipe's other end, and nothing else.
 fn open_regular(path: &Path) -> Option<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)
+        .ok()?;
     file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// The executable that a process runs, as it is now.
 pub fn exe_key(pid: u32, path: String) -> Option<ExeKey> {
     let facts = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
-    let mtime = facts.mtime().saturating_mul(1_000_000_000).saturating_add(facts.mtime_nsec());
-    Some(ExeKey { path, device: facts.dev(), inode: facts.ino(), mtime })
+    let mtime = facts
+        .mtime()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(facts.mtime_nsec());
+    Some(ExeKey {
+        path,
+        device: facts.dev(),
+        inode: facts.ino(),
+        mtime,
+    })
 }
 
 #[cfg(test)]

@@ -56,7 +56,13 @@ impl Inner {
 
     /// Enters a server.
     pub fn add_server(&mut self, server: ServerView) {
-        self.servers.insert(server.id, Entry { view: server, tools: BTreeMap::new() });
+        self.servers.insert(
+            server.id,
+            Entry {
+                view: server,
+                tools: BTreeMap::new(),
+            },
+        );
     }
 
     /// An agent.
@@ -71,7 +77,10 @@ impl Inner {
 
     /// A tool of a server, made where it is new and there is room.
     pub fn tool_mut(&mut self, server: u64, tool: &str, seen: Time) -> Option<&mut ToolView> {
-        self.servers.get_mut(&server)?.tool(tool, seen).map(|tool| &mut tool.view)
+        self.servers
+            .get_mut(&server)?
+            .tool(tool, seen)
+            .map(|tool| &mut tool.view)
     }
 
     /// Forgets a server that never was one.
@@ -81,7 +90,9 @@ impl Inner {
 
     /// Marks a server as ended; the oldest ended ones are forgotten.
     pub fn end_server(&mut self, id: u64, at: Time) {
-        let Some(entry) = self.servers.get_mut(&id) else { return };
+        let Some(entry) = self.servers.get_mut(&id) else {
+            return;
+        };
         entry.view.state = ServerState::Gone;
         entry.view.ended = Some(at);
         self.gone_servers.push_back(id);
@@ -94,7 +105,9 @@ impl Inner {
 
     /// Marks an agent as ended; the oldest ended ones are forgotten.
     pub fn end_agent(&mut self, id: u64) {
-        let Some(agent) = self.agents.get_mut(&id) else { return };
+        let Some(agent) = self.agents.get_mut(&id) else {
+            return;
+        };
         agent.live = false;
         self.gone_agents.push_back(id);
         if self.gone_agents.len() > GONE
@@ -118,7 +131,9 @@ impl Inner {
 
     /// Counts what an event says about its server.
     pub fn apply(&mut self, event: &EventView) {
-        let Some(entry) = event.server_id.and_then(|id| self.servers.get_mut(&id)) else { return };
+        let Some(entry) = event.server_id.and_then(|id| self.servers.get_mut(&id)) else {
+            return;
+        };
         let view = &mut entry.view;
         let bytes = event.bytes.unwrap_or(0);
         match event.direction {
@@ -133,7 +148,11 @@ impl Inner {
                 view.last_message = Some(event.time);
                 view.calls += 1;
                 let (agent_pid, uid) = (view.agent_pid, view.uid);
-                if let Some(tool) = event.tool.as_deref().and_then(|name| entry.tool(name, event.time)) {
+                if let Some(tool) = event
+                    .tool
+                    .as_deref()
+                    .and_then(|name| entry.tool(name, event.time))
+                {
                     tool.view.calls += 1;
                 }
                 self.calls += 1;
@@ -147,7 +166,11 @@ impl Inner {
                 view.last_message = Some(event.time);
                 let failed = matches!(event.outcome, Some(Outcome::ToolError | Outcome::Error));
                 view.errors += u64::from(failed);
-                if let Some(tool) = event.tool.as_deref().and_then(|name| entry.tool(name, event.time)) {
+                if let Some(tool) = event
+                    .tool
+                    .as_deref()
+                    .and_then(|name| entry.tool(name, event.time))
+                {
                     tool.view.errors += u64::from(failed);
                     tool.answered(event.latency_us);
                 }
@@ -176,7 +199,9 @@ impl Inner {
 
     /// All tools with their servers.
     pub fn tools(&self) -> impl Iterator<Item = (&ServerView, &ToolView)> {
-        self.servers.values().flat_map(|e| e.tools.values().map(move |t| (&e.view, &t.view)))
+        self.servers
+            .values()
+            .flat_map(|e| e.tools.values().map(move |t| (&e.view, &t.view)))
     }
 
     /// Tool calls since the start, of one user or all.
@@ -191,7 +216,13 @@ impl Entry {
             if self.tools.len() >= TOOLS {
                 return None;
             }
-            let ServerView { uid, user, identity, id, .. } = &self.view;
+            let ServerView {
+                uid,
+                user,
+                identity,
+                id,
+                ..
+            } = &self.view;
             let view = ToolView {
                 uid: *uid,
                 user: user.clone(),
@@ -201,7 +232,13 @@ impl Entry {
                 first_seen: Some(seen),
                 ..ToolView::default()
             };
-            self.tools.insert(name.to_owned(), Tool { view, latencies: VecDeque::new() });
+            self.tools.insert(
+                name.to_owned(),
+                Tool {
+                    view,
+                    latencies: VecDeque::new(),
+                },
+            );
         }
         let tool = self.tools.get_mut(name)?;
         tool.view.last_seen = Some(seen);

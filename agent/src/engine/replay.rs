@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::conversation::{Conversation, Limits, Party};
 use super::sink::Sink;
-use super::stream::Piece;
+use super::stream::{Begins, Piece};
 
 /// Longest line of a recording, in bytes.
 const MAX_LINE: u64 = 256 << 20;
@@ -32,7 +32,9 @@ pub enum ReplayError {
         source: std::io::Error,
     },
     /// A line is neither form.
-    #[error("line {line}: {problem}; expected {{\"dir\": \"c>s\", \"ms\": 0, \"raw\": \"...\"}} or a JSON-RPC message")]
+    #[error(
+        "line {line}: {problem}; expected {{\"dir\": \"c>s\", \"ms\": 0, \"raw\": \"...\"}} or a JSON-RPC message"
+    )]
     Line {
         /// Line, from 1.
         line: u64,
@@ -65,9 +67,16 @@ pub fn replay(name: &str, input: &mut dyn BufRead, out: &mut dyn Write) -> Resul
         server_pid: 0,
         transport: Transport::Pipe,
     };
-    let limits = Limits { max_message: usize::try_from(MAX_LINE).unwrap_or(usize::MAX) };
-    let mut conversation = Conversation::new(party, false, limits, kams_mcp::Config::default(), wall);
-    let mut sink = Lines { out, seq: 0, failed: None };
+    let limits = Limits {
+        max_message: usize::try_from(MAX_LINE).unwrap_or(usize::MAX),
+    };
+    let mut conversation =
+        Conversation::new(party, Begins::AtStart, limits, kams_mcp::Config::default(), wall);
+    let mut sink = Lines {
+        out,
+        seq: 0,
+        failed: None,
+    };
     sink.event(conversation.event(EventKind::ServerStarted, 0));
     let mut now: Nanos = 0;
     let mut line = String::new();
@@ -80,13 +89,21 @@ pub fn replay(name: &str, input: &mut dyn BufRead, out: &mut dyn Write) -> Resul
         if line.trim().is_empty() {
             continue;
         }
-        let Some((direction, at, mut raw)) = read_line(&line).map_err(|problem| ReplayError::Line { line: number, problem })?
+        let Some((direction, at, mut raw)) = read_line(&line).map_err(|problem| ReplayError::Line {
+            line: number,
+            problem,
+        })?
         else {
             continue;
         };
         now = now.max(at.unwrap_or(now));
         raw.push('\n');
-        let piece = Piece { call: number, last: true, time: now, data: raw.into() };
+        let piece = Piece {
+            call: number,
+            last: true,
+            time: now,
+            data: raw.into(),
+        };
         conversation.push(direction, piece, &mut sink);
         if let Some(error) = sink.failed.take() {
             return Err(ReplayError::Write(error));
@@ -100,7 +117,11 @@ pub fn replay(name: &str, input: &mut dyn BufRead, out: &mut dyn Write) -> Resul
 fn read_line(line: &str) -> Result<Option<(Direction, Option<Nanos>, String)>, String> {
     let value: serde_json::Value = serde_json::from_str(line).map_err(|e| e.to_string())?;
     if value.get("dir").is_none() {
-        return Ok(Some((guess(&value), None, line.trim_end_matches(['\r', '\n']).to_owned())));
+        return Ok(Some((
+            guess(&value),
+            None,
+            line.trim_end_matches(['\r', '\n']).to_owned(),
+        )));
     }
     let Recorded { dir, ms, raw } = serde_json::from_value(value).map_err(|e| e.to_string())?;
     let direction = match dir.as_str() {
@@ -109,7 +130,11 @@ fn read_line(line: &str) -> Result<Option<(Direction, Option<Nanos>, String)>, S
         "signal" | "exit" => return Ok(None),
         other => return Err(format!("unknown direction {other:?}")),
     };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what the type holds")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to what the type holds"
+    )]
     let at = (ms.clamp(0.0, 1e12) * 1e6) as Nanos;
     Ok(Some((direction, Some(at), raw.ok_or("no `raw` member")?)))
 }
@@ -118,7 +143,12 @@ fn guess(message: &serde_json::Value) -> Direction {
     let from_server = |m: &str| {
         m.starts_with("sampling/") || m.starts_with("elicitation/") || m == "roots/list" || {
             m.starts_with("notifications/")
-                && !matches!(m, "notifications/initialized" | "notifications/cancelled" | "notifications/roots/list_changed")
+                && !matches!(
+                    m,
+                    "notifications/initialized"
+                        | "notifications/cancelled"
+                        | "notifications/roots/list_changed"
+                )
         }
     };
     match message.get("method").and_then(serde_json::Value::as_str) {
@@ -144,7 +174,9 @@ impl Lines<'_> {
         if self.failed.is_some() {
             return;
         }
-        let written = jsonl::line(&record).map_err(std::io::Error::from).and_then(|line| self.out.write_all(&line));
+        let written = jsonl::line(&record)
+            .map_err(std::io::Error::from)
+            .and_then(|line| self.out.write_all(&line));
         self.failed = written.err();
     }
 }

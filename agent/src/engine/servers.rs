@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kams_export::view::{EventKind, ServerState, ServerView, Transport};
-use kams_host::{Chunk, ExecReport, FdKind, LossReason, Marks, Op, StreamKey};
+use kams_host::{Chunk, ExecReport, FdKind, LossReason, Marks, Op, StreamId, StreamKey};
 use kams_mcp::Direction;
 
 use super::conversation::{Conversation, Limits, Party};
 use super::sink::Sink;
-use super::stream::Piece;
+use super::stream::{Begins, Piece};
 use super::{Engine, to_wall};
 use crate::discover::agents::{AgentKind, AgentName};
 use crate::discover::candidate::{ObjectId, StreamKind};
@@ -32,6 +32,8 @@ pub(super) struct Server {
     kept: Option<Kept>,
     adopted: bool,
     told: Arc<kams_mcp::session::Identity>,
+    /// The sensor's numbers of the two watches, once bytes came: an object's address may be another server's by now.
+    watches: [Option<StreamId>; 2],
     /// Its last process has ended, then; the agent may still read what it left in the buffer.
     ended: Option<(GoneReason, u64)>,
 }
@@ -58,25 +60,36 @@ impl Server {
 impl Engine {
     /// A candidate: watch its streams and keep back what comes.
     pub(super) fn open_server(&mut self, instance: InstanceId, report: &ExecReport, adopted: bool) {
-        let Some(seen) = self.tracker.instance(instance) else { return };
+        let Some(seen) = self.tracker.instance(instance) else {
+            return;
+        };
         let streams = seen.streams;
         let holder = seen.holder;
-        let key = |object: ObjectId, op| StreamKey { object: kams_host::Object(object.address), op };
-        let keys = [key(streams.agent_writes, Op::Write), key(streams.agent_reads, Op::Read)];
+        let key = |object: ObjectId, op| StreamKey {
+            object: kams_host::Object(object.address),
+            op,
+        };
+        let keys = [
+            key(streams.agent_writes, Op::Write),
+            key(streams.agent_reads, Op::Read),
+        ];
         let identity: Arc<str> = seen.identity.to_string().into();
         let version = seen.identity.version.clone();
         let agent: Arc<str> = seen.agent.as_ref().map_or("", |a| a.name.as_str()).into();
-        if !report.watched {
-            let Some(running) = &self.running else { return };
-            if let Err(error) = running.control.watch_server(&report.fds, report.pid, holder.pid) {
-                tracing::error!(%error, pid = report.pid, "a server's streams cannot be watched");
-            }
-        }
         // Forks and exits below a server are needed to know when its last process ends.
-        self.mark(ProcKey { pid: report.pid, start: report.start_ns }, Marks::TREE);
+        self.mark(
+            ProcKey {
+                pid: report.pid,
+                start: report.start_ns,
+            },
+            Marks::TREE,
+        );
         let id = self.new_id();
-        let transport =
-            if report.fds[0].kind == FdKind::Pipe { Transport::Pipe } else { Transport::Socket };
+        let transport = if report.fds[0].kind == FdKind::Pipe {
+            Transport::Pipe
+        } else {
+            Transport::Socket
+        };
         let user = self.outside.user(report.uid);
         let party = Party {
             server_id: id,
@@ -88,8 +101,15 @@ impl Engine {
             server_pid: report.pid,
             transport,
         };
-        let limits = Limits { max_message: self.config.sensor.max_message };
-        let conversation = Conversation::new(party, adopted, limits, kams_mcp::Config::default(), to_wall);
+        let begins = match (adopted, report.watched) {
+            (true, _) => Begins::Midway,
+            (false, true) => Begins::AtStart,
+            (false, false) => Begins::Unsure,
+        };
+        let limits = Limits {
+            max_message: self.config.sensor.max_message,
+        };
+        let conversation = Conversation::new(party, begins, limits, kams_mcp::Config::default(), to_wall);
         self.live.registry.lock().add_server(ServerView {
             id,
             uid: report.uid,
@@ -117,16 +137,38 @@ impl Engine {
             kept: Some(Kept::default()),
             adopted,
             told,
+            watches: [None, None],
             ended: None,
         };
         self.servers.insert(instance, server);
+        for chunk in self.early.take(&keys, report.start_ns) {
+            self.on_payload(chunk);
+        }
     }
 
     pub(super) fn on_payload(&mut self, chunk: Chunk) {
-        let Some((instance, direction)) = self.keys.get(&chunk.key).copied() else { return };
-        let Some(server) = self.servers.get_mut(&instance) else { return };
-        let object = ObjectId { kind: server.kind, address: chunk.key.object.0 };
-        let piece = Piece { call: chunk.call, last: chunk.last, time: chunk.time_ns, data: chunk.data };
+        let Some((instance, direction)) = self.keys.get(&chunk.key).copied() else {
+            self.early.keep(chunk);
+            return;
+        };
+        let Some(server) = self.servers.get_mut(&instance) else {
+            return;
+        };
+        let watch = &mut server.watches[usize::from(direction == Direction::ToClient)];
+        if *watch.get_or_insert(chunk.stream) != chunk.stream {
+            self.early.keep(chunk);
+            return;
+        }
+        let object = ObjectId {
+            kind: server.kind,
+            address: chunk.key.object.0,
+        };
+        let piece = Piece {
+            call: chunk.call,
+            last: chunk.last,
+            time: chunk.time_ns,
+            data: chunk.data,
+        };
         if let Some(kept) = &mut server.kept {
             let data = piece.data.clone();
             kept.bytes += data.len();
@@ -136,7 +178,8 @@ impl Engine {
             let mut actions = Vec::new();
             match direction {
                 Direction::ToServer => {
-                    self.tracker.agent_wrote(object, &data, chunk.time_ns, &mut actions);
+                    self.tracker
+                        .agent_wrote(object, &data, chunk.time_ns, &mut actions);
                 }
                 Direction::ToClient => {
                     self.tracker.agent_read(object);
@@ -152,9 +195,22 @@ impl Engine {
         self.tell_identity(instance);
     }
 
-    pub(super) fn on_gap(&mut self, key: StreamKey, lost: u64, reasons: &[LossReason], time: u64) {
-        let Some((instance, direction)) = self.keys.get(&key).copied() else { return };
-        let Some(server) = self.servers.get_mut(&instance) else { return };
+    pub(super) fn on_gap(
+        &mut self,
+        (key, watch): (StreamKey, StreamId),
+        lost: u64,
+        reasons: &[LossReason],
+        time: u64,
+    ) {
+        let Some((instance, direction)) = self.keys.get(&key).copied() else {
+            return;
+        };
+        let Some(server) = self.servers.get_mut(&instance) else {
+            return;
+        };
+        if *server.watches[usize::from(direction == Direction::ToClient)].get_or_insert(watch) != watch {
+            return;
+        }
         if let Some(kept) = &mut server.kept {
             if kept.pieces.len() < 1_024 {
                 kept.pieces.push_back((direction, Held::Gap { lost, time }));
@@ -173,14 +229,18 @@ impl Engine {
 
     /// The agent has read everything that a server wrote before it closed its output.
     pub(super) fn on_eof(&mut self, key: StreamKey) {
-        let Some((instance, Direction::ToClient)) = self.keys.get(&key).copied() else { return };
+        let Some((instance, Direction::ToClient)) = self.keys.get(&key).copied() else {
+            return;
+        };
         if let Some((why, at)) = self.servers.get(&instance).and_then(|s| s.ended) {
             self.finish(instance, why, at);
         }
     }
 
     pub(super) fn on_io_uring(&mut self, pid: u32, time: u64) {
-        let Some(endpoint) = self.endpoints.get(&pid) else { return };
+        let Some(endpoint) = self.endpoints.get(&pid) else {
+            return;
+        };
         let uid = endpoint.uid;
         let agent = endpoint.agent.as_ref().map(|known| known.name.name.clone());
         let user = self.outside.user(uid);
@@ -224,27 +284,41 @@ impl Engine {
     }
 
     fn name_of_learned(&self, proc: ProcKey) -> Option<AgentName> {
-        let of_holder = self.tracker.instances().find(|(_, i)| i.holder == proc && i.agent.is_some());
+        let of_holder = self
+            .tracker
+            .instances()
+            .find(|(_, i)| i.holder == proc && i.agent.is_some());
         of_holder.and_then(|(_, i)| i.agent.clone()).or_else(|| {
             let exe = kams_host::procs::exe(proc.pid)?.to_string_lossy().into_owned();
             let name = exe.rsplit('/').next().unwrap_or_default().to_owned();
-            Some(AgentName { name, kind: AgentKind::Learned })
+            Some(AgentName {
+                name,
+                kind: AgentKind::Learned,
+            })
         })
     }
 
     fn confirmed(&mut self, id: InstanceId, time: u64) {
         self.renamed(id);
-        let Some(server) = self.servers.get_mut(&id) else { return };
+        let Some(server) = self.servers.get_mut(&id) else {
+            return;
+        };
         let Some(kept) = server.kept.take() else { return };
         let adopted = server.adopted;
-        let state = if adopted { ServerState::Adopted } else { ServerState::Observed };
+        let state = if adopted {
+            ServerState::Adopted
+        } else {
+            ServerState::Observed
+        };
         if let Some(view) = self.live.registry.lock().server_mut(server.id) {
             view.state = state;
         }
         let party = server.conversation.party();
         tracing::info!(server = %party.server, agent = %party.agent, uid = party.uid, pid = party.server_pid, "MCP server");
         let transport = Some(party.transport);
-        let mut started = server.conversation.event(EventKind::ServerStarted, server.started);
+        let mut started = server
+            .conversation
+            .event(EventKind::ServerStarted, server.started);
         started.transport = transport;
         started.reason = adopted.then(|| "adopted".to_owned());
         self.live.event(started);
@@ -268,10 +342,14 @@ impl Engine {
     }
 
     fn renamed(&mut self, id: InstanceId) {
-        let Some(instance) = self.tracker.instance(id) else { return };
+        let Some(instance) = self.tracker.instance(id) else {
+            return;
+        };
         let identity: Arc<str> = instance.identity.to_string().into();
         let agent: Arc<str> = instance.agent.as_ref().map_or("", |a| a.name.as_str()).into();
-        let Some(server) = self.servers.get_mut(&id) else { return };
+        let Some(server) = self.servers.get_mut(&id) else {
+            return;
+        };
         if let Some(view) = self.live.registry.lock().server_mut(server.id) {
             view.identity = identity.to_string();
             view.version.clone_from(&instance.identity.version);
@@ -282,7 +360,9 @@ impl Engine {
 
     /// Enters what the two sides said of themselves, where it is new.
     fn tell_identity(&mut self, id: InstanceId) {
-        let Some(server) = self.servers.get_mut(&id) else { return };
+        let Some(server) = self.servers.get_mut(&id) else {
+            return;
+        };
         let identity = server.conversation.session().identity();
         if Arc::ptr_eq(identity, &server.told) {
             return;
@@ -309,7 +389,11 @@ impl Engine {
     /// Ends the servers whose agents had time to read what was left.
     pub(super) fn end_lingering(&mut self, now: u64) {
         let over = |server: &Server| server.ended.filter(|(_, at)| now.saturating_sub(*at) > LINGER);
-        let ended: Vec<_> = self.servers.iter().filter_map(|(id, s)| over(s).map(|(why, at)| (*id, why, at))).collect();
+        let ended: Vec<_> = self
+            .servers
+            .iter()
+            .filter_map(|(id, s)| over(s).map(|(why, at)| (*id, why, at)))
+            .collect();
         for (id, why, at) in ended {
             self.finish(id, why, at);
         }
@@ -318,7 +402,11 @@ impl Engine {
     /// Ends the servers that have ended and whose agent is gone too.
     pub(super) fn end_lingering_of(&mut self, agent: u32) {
         let of_agent = |s: &Server| s.ended.filter(|_| s.conversation.party().agent_pid == agent);
-        let ended: Vec<_> = self.servers.iter().filter_map(|(id, s)| of_agent(s).map(|(why, at)| (*id, why, at))).collect();
+        let ended: Vec<_> = self
+            .servers
+            .iter()
+            .filter_map(|(id, s)| of_agent(s).map(|(why, at)| (*id, why, at)))
+            .collect();
         for (id, why, at) in ended {
             self.finish(id, why, at);
         }
@@ -368,9 +456,13 @@ impl Engine {
     pub(super) fn count_servers(&self) {
         let tables = self.live.registry.lock();
         for state in ServerState::ALL {
-            self.live.metrics.set_servers(state, tables.servers().filter(|s| s.state == state).count());
+            self.live
+                .metrics
+                .set_servers(state, tables.servers().filter(|s| s.state == state).count());
         }
-        self.live.metrics.set_agents(tables.agents().filter(|a| a.live).count());
+        self.live
+            .metrics
+            .set_agents(tables.agents().filter(|a| a.live).count());
     }
 }
 

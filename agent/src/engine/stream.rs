@@ -28,28 +28,42 @@ pub struct Piece {
     pub data: Bytes,
 }
 
+/// Where reading begins.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Begins {
+    /// At the stream's first byte.
+    AtStart,
+    /// In the middle: what comes before the first newline is the rest of a line.
+    Midway,
+    /// Between two calls, perhaps after the first ones: a piece that does not begin like a message is the rest of
+    /// a line.
+    Unsure,
+}
+
 /// Puts pieces together and frames them.
 #[derive(Debug)]
 pub struct Stream {
     framer: Framer,
+    unsure: bool,
     current: Option<(u64, Nanos)>,
     waiting: VecDeque<Piece>,
     waiting_bytes: usize,
 }
 
 impl Stream {
-    /// A stream seen from its first byte. `cap` is the longest line in bytes.
-    pub fn new(cap: usize) -> Self {
-        Self::with(Framer::new(cap))
-    }
-
-    /// A stream joined while it was running.
-    pub fn mid_stream(cap: usize) -> Self {
-        Self::with(Framer::mid_stream(cap))
-    }
-
-    fn with(framer: Framer) -> Self {
-        Self { framer, current: None, waiting: VecDeque::new(), waiting_bytes: 0 }
+    /// A stream that is read from where `begins` says. `cap` is the longest line in bytes.
+    pub fn new(cap: usize, begins: Begins) -> Self {
+        let framer = match begins {
+            Begins::AtStart | Begins::Unsure => Framer::new(cap),
+            Begins::Midway => Framer::mid_stream(cap),
+        };
+        Self {
+            framer,
+            unsure: begins == Begins::Unsure,
+            current: None,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+        }
     }
 
     /// Takes a piece; `sink` gets the frames that it completes, with the time at which they were complete.
@@ -78,7 +92,10 @@ impl Stream {
 
     /// Gives up on a call whose end does not come.
     pub fn tick(&mut self, now: Nanos, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
-        if self.current.is_some_and(|(_, since)| now.saturating_sub(since) > PATIENCE) {
+        if self
+            .current
+            .is_some_and(|(_, since)| now.saturating_sub(since) > PATIENCE)
+        {
             self.gap(0, sink);
         }
     }
@@ -94,6 +111,9 @@ impl Stream {
     }
 
     fn take(&mut self, piece: &Piece, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
+        if std::mem::take(&mut self.unsure) && !matches!(piece.data.first(), Some(b'{' | b'[')) {
+            self.framer.gap(0);
+        }
         self.current = (!piece.last).then_some((piece.call, piece.time));
         let mut data: &[u8] = &piece.data;
         while let Some(frame) = self.framer.next_frame(&mut data) {
@@ -108,7 +128,9 @@ impl Stream {
                 None => (!self.waiting.is_empty()).then_some(0),
                 Some((call, _)) => self.waiting.iter().position(|piece| piece.call == call),
             };
-            let Some(piece) = next.and_then(|at| self.waiting.remove(at)) else { return };
+            let Some(piece) = next.and_then(|at| self.waiting.remove(at)) else {
+                return;
+            };
             self.waiting_bytes -= piece.data.len();
             self.take(&piece, sink);
         }
@@ -122,11 +144,16 @@ mod tests {
     use super::*;
 
     fn piece(call: u64, last: bool, text: &'static str) -> Piece {
-        Piece { call, last, time: call, data: Bytes::from_static(text.as_bytes()) }
+        Piece {
+            call,
+            last,
+            time: call,
+            data: Bytes::from_static(text.as_bytes()),
+        }
     }
 
     fn lines(pieces: Vec<Piece>, gap_after: Option<usize>) -> Vec<String> {
-        let mut stream = Stream::new(1_000);
+        let mut stream = Stream::new(1_000, Begins::AtStart);
         let mut seen = Vec::new();
         let mut sink = |frame: Frame<'_>, _| {
             seen.push(match frame.kind {
@@ -134,7 +161,11 @@ mod tests {
                     let mark = if frame.after_gap { "!" } else { "" };
                     format!("{mark}{}", String::from_utf8_lossy(line))
                 }
-                other => format!("{other:?}").split([' ', '(']).next().unwrap_or_default().to_owned(),
+                other => format!("{other:?}")
+                    .split([' ', '('])
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
             });
         };
         for (at, piece) in pieces.into_iter().enumerate() {
@@ -168,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_call_that_never_ends_is_given_up() {
-        let mut stream = Stream::new(1_000);
+        let mut stream = Stream::new(1_000, Begins::AtStart);
         let mut seen = 0;
         let mut sink = |_: Frame<'_>, _| seen += 1;
         stream.push(piece(1, false, "a"), &mut sink);

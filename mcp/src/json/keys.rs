@@ -5,7 +5,8 @@
 
 use std::borrow::Cow;
 
-use super::{Token, Tokens, cut, unescape};
+use super::walk::{skip_space, string_end};
+use super::{cut, unescape};
 
 /// Deeper nesting than this is refused by serde_json and by other parsers with a recursion limit.
 pub const MAX_DEPTH: u32 = 127;
@@ -27,55 +28,116 @@ pub struct KeyCheck {
 /// Checks all objects of a valid value. Linear but for the sorting of each object's keys; memory bounded by
 /// 65,536 keys.
 pub fn check_keys(text: &str) -> KeyCheck {
+    scan(text, |_, _| {})
+}
+
+/// One object or array that is open.
+struct Open {
+    /// Where its keys begin among the keys of all open ones.
+    start: usize,
+    /// One of its keys has an escape.
+    escaped: bool,
+}
+
+/// Checks all objects of a valid value, and calls `member` with the key (escapes and all) and the value of each
+/// member of the outermost object: one pass for both.
+pub(crate) fn scan<'a>(text: &'a str, mut member: impl FnMut(&'a str, &'a str)) -> KeyCheck {
+    let bytes = text.as_bytes();
+    let slice = |from: usize, to: usize| text.get(from..to).unwrap_or("");
     let mut found = KeyCheck::default();
+    let mut keys: Vec<&'a str> = Vec::with_capacity(16);
+    let mut open: Vec<Open> = Vec::with_capacity(8);
     let mut depth = 0_u32;
-    // Keys of all open objects, innermost last, and where each object's begin.
-    let mut keys: Vec<Cow<'_, str>> = Vec::new();
-    let mut starts: Vec<usize> = Vec::new();
-    for token in Tokens::new(text) {
-        match token {
-            Token::OpenObject => {
-                depth = depth.saturating_add(1);
-                if depth <= MAX_DEPTH {
-                    starts.push(keys.len());
+    // The outermost object's current key, and where its value begins.
+    let mut current: Option<(&'a str, usize)> = None;
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let here = at;
+        at += 1;
+        match byte {
+            b'"' => {
+                let end = string_end(bytes, here);
+                at = skip_space(bytes, end);
+                if bytes.get(at) != Some(&b':') {
+                    continue;
+                }
+                at += 1;
+                let key = slice(here + 1, end.saturating_sub(1));
+                if depth == 1 {
+                    current = Some((key, at));
+                }
+                match open
+                    .last_mut()
+                    .filter(|_| depth <= MAX_DEPTH && keys.len() < MAX_OPEN_KEYS)
+                {
+                    Some(object) => {
+                        object.escaped |= key.as_bytes().contains(&b'\\');
+                        keys.push(key);
+                    }
+                    None => found.unchecked = true,
                 }
             }
-            Token::OpenArray => depth = depth.saturating_add(1),
-            Token::CloseArray => depth = depth.saturating_sub(1),
-            Token::CloseObject => {
+            b'{' | b'[' => {
+                depth = depth.saturating_add(1);
+                found.depth = found.depth.max(depth);
+                if depth <= MAX_DEPTH {
+                    open.push(Open {
+                        start: keys.len(),
+                        escaped: false,
+                    });
+                }
+            }
+            b'}' | b']' => {
                 if depth <= MAX_DEPTH
-                    && let Some(start) = starts.pop()
+                    && let Some(Open { start, escaped }) = open.pop()
                 {
                     if found.duplicate.is_none()
                         && let Some(own) = keys.get_mut(start..)
                     {
-                        found.duplicate = repeated(own).map(|key| cut(key, 128).to_owned());
+                        found.duplicate = repeated(own, escaped).map(|key| cut(&key, 128).to_owned());
                     }
                     keys.truncate(start);
                 }
+                if depth == 1
+                    && let Some((key, start)) = current.take()
+                {
+                    member(key, slice(start, here).trim_ascii());
+                }
                 depth = depth.saturating_sub(1);
             }
-            Token::Key(key) => {
-                if depth > MAX_DEPTH || keys.len() >= MAX_OPEN_KEYS {
-                    found.unchecked = true;
-                } else {
-                    keys.push(unescape(key));
+            b',' if depth == 1 => {
+                if let Some((key, start)) = current.take() {
+                    member(key, slice(start, here).trim_ascii());
                 }
             }
-            Token::String(_) | Token::Scalar(_) => {}
+            _ => {}
         }
-        found.depth = found.depth.max(depth);
     }
     found
 }
 
-/// A key that stands twice among `keys`, which it sorts.
-fn repeated<'k>(keys: &'k mut [Cow<'_, str>]) -> Option<&'k str> {
+/// A key that stands twice among `keys`, decoded. May sort them.
+fn repeated<'k>(keys: &mut [&'k str], escaped: bool) -> Option<Cow<'k, str>> {
+    /// Up to here comparing each with each is cheaper than sorting.
+    const FEW: usize = 10;
+    if escaped {
+        let mut keys: Vec<_> = keys.iter().map(|key| unescape(key)).collect();
+        keys.sort_unstable();
+        let twice = keys
+            .windows(2)
+            .position(|pair| matches!(pair, [a, b] if a == b))?;
+        return keys.into_iter().nth(twice);
+    }
+    if keys.len() <= FEW {
+        let twice = keys
+            .iter()
+            .enumerate()
+            .find(|(i, key)| keys.iter().skip(i + 1).any(|other| other == *key));
+        return twice.map(|(_, key)| Cow::Borrowed(*key));
+    }
     keys.sort_unstable();
-    keys.windows(2).find_map(|pair| match pair {
-        [a, b] if a == b => Some(a.as_ref()),
-        _ => None,
-    })
+    let twice = keys.windows(2).find(|pair| matches!(pair, [a, b] if a == b))?;
+    twice.first().map(|key| Cow::Borrowed(*key))
 }
 
 #[cfg(test)]

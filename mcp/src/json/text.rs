@@ -2,40 +2,46 @@
 
 use std::borrow::Cow;
 
+use super::walk::find_either;
+
 /// Decodes the inside of a JSON string. Escapes that stand for no character become U+FFFD.
 pub fn unescape(inner: &str) -> Cow<'_, str> {
-    let Some((plain, mut rest)) = split_at_backslash(inner) else {
+    let bytes = inner.as_bytes();
+    let mut escape = find_either(bytes, 0, b'\\', b'\\');
+    if escape >= bytes.len() {
         return Cow::Borrowed(inner);
-    };
+    }
     let mut out = String::with_capacity(inner.len());
-    out.push_str(plain);
+    let mut from = 0;
     loop {
-        // `rest` begins behind a backslash.
-        let mut chars = rest.chars();
-        match chars.next() {
-            Some('u') => out.push(unit(&mut chars)),
-            Some('n') => out.push('\n'),
-            Some('t') => out.push('\t'),
-            Some('r') => out.push('\r'),
-            Some('b') => out.push('\u{8}'),
-            Some('f') => out.push('\u{c}'),
-            Some(other) => out.push(other),
-            None => return Cow::Owned(out),
-        }
-        let tail = chars.as_str();
-        let Some((plain, next)) = split_at_backslash(tail) else {
-            out.push_str(tail);
+        out.push_str(inner.get(from..escape).unwrap_or(""));
+        let Some(&mark) = bytes.get(escape + 1) else {
             return Cow::Owned(out);
         };
-        out.push_str(plain);
-        rest = next;
+        from = escape + 2;
+        match mark {
+            b'n' => out.push('\n'),
+            b'"' => out.push('"'),
+            b'\\' => out.push('\\'),
+            b'/' => out.push('/'),
+            b't' => out.push('\t'),
+            b'r' => out.push('\r'),
+            b'b' => out.push('\u{8}'),
+            b'f' => out.push('\u{c}'),
+            b'u' => {
+                let mut rest = inner.get(from..).unwrap_or("").chars();
+                out.push(unit(&mut rest));
+                from = inner.len() - rest.as_str().len();
+            }
+            // No escape of JSON: the text was not checked. The character stands for itself.
+            _ => from = escape + 1,
+        }
+        escape = find_either(bytes, from, b'\\', b'\\');
+        if escape >= bytes.len() {
+            out.push_str(inner.get(from..).unwrap_or(""));
+            return Cow::Owned(out);
+        }
     }
-}
-
-/// What stands before the first backslash and what behind it.
-fn split_at_backslash(text: &str) -> Option<(&str, &str)> {
-    let at = memchr::memchr(b'\\', text.as_bytes())?;
-    Some((text.get(..at)?, text.get(at + 1..)?))
 }
 
 /// The character of a `\u` escape whose digits come next, with the second half of a surrogate pair.

@@ -1,7 +1,5 @@
 //! Walks over JSON text that is known to be valid. On text that is not, they end early; they never fail.
 
-use memchr::memchr2;
-
 /// One token of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Token<'a> {
@@ -73,22 +71,78 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// The members of an object: key (escapes and all) and value text.
+/// A place within a value, from which it is read member by member without going back.
 #[derive(Clone, Debug)]
-pub struct Members<'a> {
+pub(crate) struct Cursor<'a> {
     text: &'a str,
     at: usize,
 }
 
+impl<'a> Cursor<'a> {
+    pub(crate) const fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// The first byte of what comes next.
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        self.at = skip_separators(self.text.as_bytes(), self.at);
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// Enters an object or an array, as `open` says, if that comes next.
+    pub(crate) fn enter(&mut self, open: u8) -> bool {
+        let found = self.peek() == Some(open);
+        self.at += usize::from(found);
+        found
+    }
+
+    /// The next key of the object (escapes and all); its value comes next. None at the object's end, which is then
+    /// behind.
+    pub(crate) fn key(&mut self) -> Option<&'a str> {
+        if self.peek()? != b'"' {
+            self.at += 1;
+            return None;
+        }
+        let open = self.at;
+        self.at = string_end(self.text.as_bytes(), open);
+        self.text.get(open + 1..self.at.saturating_sub(1))
+    }
+
+    /// Whether the array has another element, which comes next. At the array's end, that is then behind.
+    pub(crate) fn element(&mut self) -> bool {
+        let more = !matches!(self.peek(), None | Some(b']'));
+        self.at += usize::from(!more);
+        more
+    }
+
+    /// Passes over the value that comes next.
+    pub(crate) fn value(&mut self) -> &'a str {
+        self.peek();
+        let start = self.at;
+        self.at = value_end(self.text.as_bytes(), start);
+        self.text.get(start..self.at).unwrap_or("")
+    }
+
+    /// Where the value that comes next begins.
+    pub(crate) fn mark(&mut self) -> usize {
+        self.peek();
+        self.at
+    }
+
+    /// The text from a mark to here.
+    pub(crate) fn since(&self, mark: usize) -> &'a str {
+        self.text.get(mark..self.at).unwrap_or("")
+    }
+}
+
+/// The members of an object: key (escapes and all) and value text.
+#[derive(Clone, Debug)]
+pub struct Members<'a>(Option<Cursor<'a>>);
+
 impl<'a> Members<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        let at = skip_space(text.as_bytes(), 0);
-        let at = if text.as_bytes().get(at) == Some(&b'{') {
-            at + 1
-        } else {
-            text.len()
-        };
-        Self { text, at }
+        let mut cursor = Cursor::new(text);
+        Self(cursor.enter(b'{').then_some(cursor))
     }
 }
 
@@ -96,37 +150,33 @@ impl<'a> Iterator for Members<'a> {
     type Item = (&'a str, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let bytes = self.text.as_bytes();
-        let open = skip_separators(bytes, self.at);
-        if bytes.get(open) != Some(&b'"') {
-            self.at = self.text.len();
+        let cursor = self.0.as_mut()?;
+        let Some(key) = cursor.key() else {
+            self.0 = None;
             return None;
-        }
-        let close = string_end(bytes, open);
-        let key = self.text.get(open + 1..close.saturating_sub(1))?;
-        let start = skip_separators(bytes, close);
-        let end = value_end(bytes, start);
-        self.at = end;
-        Some((key, self.text.get(start..end)?))
+        };
+        Some((key, cursor.value()))
     }
 }
 
 /// The elements of an array.
 #[derive(Clone, Debug)]
-pub struct Elements<'a> {
-    text: &'a str,
-    at: usize,
-}
+pub struct Elements<'a>(Option<Cursor<'a>>);
 
 impl<'a> Elements<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        let at = skip_space(text.as_bytes(), 0);
-        let at = if text.as_bytes().get(at) == Some(&b'[') {
-            at + 1
-        } else {
-            text.len()
-        };
-        Self { text, at }
+        let mut cursor = Cursor::new(text);
+        Self(cursor.enter(b'[').then_some(cursor))
+    }
+
+    /// The next element as text of the array.
+    pub(crate) fn next_text(&mut self) -> Option<&'a str> {
+        let cursor = self.0.as_mut()?;
+        if cursor.element() {
+            return Some(cursor.value());
+        }
+        self.0 = None;
+        None
     }
 }
 
@@ -138,22 +188,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-impl<'a> Elements<'a> {
-    /// The next element as text of the array.
-    pub(crate) fn next_text(&mut self) -> Option<&'a str> {
-        let bytes = self.text.as_bytes();
-        let start = skip_separators(bytes, self.at);
-        if matches!(bytes.get(start), None | Some(b']')) {
-            self.at = self.text.len();
-            return None;
-        }
-        let end = value_end(bytes, start);
-        self.at = end;
-        self.text.get(start..end)
-    }
-}
-
-fn skip_space(bytes: &[u8], from: usize) -> usize {
+pub(super) fn skip_space(bytes: &[u8], from: usize) -> usize {
     skip(bytes, from, |b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
 }
 
@@ -170,16 +205,42 @@ fn skip(bytes: &[u8], from: usize, while_: impl Fn(u8) -> bool) -> usize {
 }
 
 /// The place behind the closing quote of the string that opens at `open`.
-fn string_end(bytes: &[u8], open: usize) -> usize {
+pub(super) fn string_end(bytes: &[u8], open: usize) -> usize {
     let mut at = open + 1;
-    while let Some(found) = memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {
-        let place = at + found;
-        if bytes.get(place) == Some(&b'"') {
-            return place + 1;
+    loop {
+        at = find_either(bytes, at, b'"', b'\\');
+        match bytes.get(at) {
+            Some(b'"') => return at + 1,
+            Some(_) => at += 2,
+            None => return bytes.len(),
         }
-        at = place + 2;
     }
-    bytes.len()
+}
+
+/// The place of the first `a` or `b` from `at` on, or the end.
+///
+/// Eight bytes at a time: strings in messages are short or full of escapes, where a vector search stops every few
+/// bytes and its start costs more than it wins.
+pub(super) fn find_either(bytes: &[u8], mut at: usize, a: u8, b: u8) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    // The lowest bit set is that of the first zero byte; bits above it may be wrong.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
+    let (wide_a, wide_b) = (ONES * u64::from(a), ONES * u64::from(b));
+    while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        let word = u64::from_le_bytes(*eight);
+        let hits = zeros(word ^ wide_a) | zeros(word ^ wide_b);
+        if hits != 0 {
+            return at + (hits.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    let rest = bytes.get(at..).unwrap_or_default();
+    at.saturating_add(
+        rest.iter()
+            .position(|&byte| byte == a || byte == b)
+            .unwrap_or(rest.len()),
+    )
 }
 
 fn scalar_end(bytes: &[u8], from: usize) -> usize {

@@ -98,6 +98,11 @@ impl Pending {
         Some(open.asked.clone())
     }
 
+    /// Whether an answer with this id would be paired.
+    pub(super) fn contains(&self, id: &RequestId) -> bool {
+        self.open.contains_key(id)
+    }
+
     /// The newest open request with this id.
     pub(super) fn get_mut(&mut self, id: &RequestId) -> Option<&mut Asked> {
         self.open

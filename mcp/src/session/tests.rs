@@ -244,6 +244,9 @@ fn an_answer_nobody_asked_for_is_reported() {
     assert!(matches!(&events[0].kind, EventKind::UnknownResponse(u) if u.id == Some(RequestId::Int(99))));
     assert_eq!(events.len(), 2);
     assert!(wire.tell(&text("100", "x")).is_empty());
+    assert!(wire.session.tick(wire.now + 1).is_empty());
+    assert!(is_unknown(&wire.session.tick(wire.now + 1000 * MS)));
+    assert!(wire.tell(&text("101", "x")).is_empty());
     assert!(is_unknown(&wire.session.finish()));
     let mut relay = Wire::with(Config::in_order());
     assert!(is_unknown(&relay.tell(&text("99", "x"))));
@@ -578,6 +581,18 @@ fn correlation_ids_reach_the_answer() {
         [&ids.call_id, &ids.session_id, &ids.thread_id, &ids.turn_id].map(|id| id.as_deref().unwrap()),
         ["c", "s", "h", "u"]
     );
+}
+
+#[test]
+fn a_message_that_is_request_and_answer_is_taken_for_both() {
+    let mut wire = Wire::new();
+    wire.ask(&call("1", "t"));
+    let events = wire.tell(r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{"content":[]}}"#);
+    assert!(matches!(&events[0].kind, EventKind::Request(r) if r.method == Method::Ping));
+    assert_eq!(tool(&events).as_deref(), Some("t"));
+    assert!(events.iter().all(|event| event.oddities.mixed));
+    let events = wire.tell(r#"{"jsonrpc":"2.0","id":9,"method":"ping","result":{}}"#);
+    assert!(matches!(only(&events).kind, EventKind::Request(_)));
 }
 
 #[test]

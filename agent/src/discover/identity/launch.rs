@@ -371,7 +371,13 @@ impl Resolver<'_> {
             return Self::plain(IdentityKind::Bin, name);
         };
         match (name, verb.as_str()) {
-            ("npm", "exec" | "x") | ("pnpm" | "yarn", "dlx") | ("bun", "x") => self.npx(rest, depth, "npx"),
+            ("npm", "exec" | "x") | ("pnpm" | "yarn", "dlx") | ("bun", "x") => {
+                // The package may be named before the verb.
+                match option_value(args, &["-p", "--package"], &values) {
+                    Some(spec) => Self::via("npx", self.npm_spec(spec)),
+                    None => self.npx(rest, depth, "npx"),
+                }
+            }
             ("pnpm" | "yarn", "exec") => match skip_options(rest, &values).first() {
                 Some(command) => Self::via("npx", ServerIdentity::new(IdentityKind::Bin, command, None)),
                 None => Self::plain(IdentityKind::Bin, name),

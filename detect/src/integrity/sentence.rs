@@ -1,0 +1,248 @@
+//! One sentence with the grammar questions that signals ask.
+
+use super::lexicon::{
+    ACT, ALWAYS, AND, ASK, BASE, BEFORE, COVERT, Classes, EXEC, FOREIGN, GRANTED, ING, INSERT, MODAL, MODEL,
+    NEG, NOW, OFFER, PAST, READ, RESPOND, SEND, SHOW, TELL, THIRD, THIS, YOU,
+};
+use super::words::Word;
+
+/// Where a text stands: what counts as suspicious differs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Channel {
+    /// Descriptions and titles of tools, prompts and resources.
+    Description,
+    /// Text inside a schema: parameter descriptions, titles, enum values, defaults, examples.
+    Parameter,
+    /// A server's `instructions`: meant for the model, so addressing it is ordinary.
+    Instructions,
+    /// Text of results, resource and prompt reads: data, so commands to the model are out of place.
+    Result,
+}
+
+/// A sentence, with the union of its classes.
+pub(super) struct Sentence<'a> {
+    pub(super) text: &'a str,
+    pub(super) words: &'a [Word],
+    pub(super) union: Classes,
+    pub(super) channel: Channel,
+    /// Number of the sentence in its text.
+    pub(super) index: usize,
+    /// A command to read something secret stood in one of the last two sentences.
+    pub(super) after_secret: bool,
+}
+
+/// What a signal saw: strength (0..1] and the range of words behind it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) strength: f64,
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+impl Seen {
+    pub(super) fn new(strength: f64, a: usize, b: usize) -> Option<Self> {
+        (strength > 0.0).then(|| Self {
+            strength: strength.min(1.0),
+            from: a.min(b),
+            to: a.max(b),
+        })
+    }
+
+    /// The stronger of two.
+    pub(super) fn best(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(if b.strength > a.strength { b } else { a }),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+impl Sentence<'_> {
+    pub(super) fn any(&self, classes: Classes) -> bool {
+        self.union & classes != 0
+    }
+
+    pub(super) fn word(&self, i: usize) -> Option<&Word> {
+        self.words.get(i)
+    }
+
+    pub(super) fn is(&self, i: usize, classes: Classes) -> bool {
+        self.words.get(i).is_some_and(|w| w.is(classes))
+    }
+
+    /// Places of words in any of `classes`.
+    pub(super) fn places(&self, classes: Classes) -> impl DoubleEndedIterator<Item = usize> + '_ {
+        self.words
+            .iter()
+            .enumerate()
+            .filter(move |(_, w)| w.is(classes))
+            .map(|(i, _)| i)
+    }
+
+    /// First word in `classes` within `reach` words after `i`.
+    pub(super) fn after(&self, i: usize, reach: usize, classes: Classes) -> Option<usize> {
+        (i + 1..(i + 1 + reach).min(self.words.len())).find(|j| self.is(*j, classes))
+    }
+
+    /// As [`Self::after`], without leaving the clause: a comma or bracket ends it, a colon or "and" does not.
+    pub(super) fn clause(&self, i: usize, reach: usize, classes: Classes) -> Option<usize> {
+        (i + 1..self.clause_end(i, reach)).find(|j| self.is(*j, classes))
+    }
+
+    /// End (exclusive) of the clause of word `i`, at most `reach` words on.
+    pub(super) fn clause_end(&self, i: usize, reach: usize) -> usize {
+        let last = (i + 1 + reach).min(self.words.len());
+        (i + 1..last)
+            .find(|j| {
+                self.words.get(*j).is_some_and(|w| w.opens)
+                    && !self.words.get(j - 1).is_some_and(|w| w.colon || w.is(AND))
+            })
+            .unwrap_or(last)
+    }
+
+    /// Whether a preposition of place stands up to three words before `i`: "in the `x` field", "as `x`".
+    pub(super) fn placed(&self, i: usize) -> bool {
+        const PLACES: [&str; 11] = [
+            "in", "into", "as", "via", "through", "within", "under", "using", "with", "inside", "to",
+        ];
+        (i.saturating_sub(3)..i).any(|j| {
+            let text = self.words.get(j).and_then(|w| self.text.get(w.start..w.end));
+            self.is(j, FOREIGN) || text.is_some_and(|t| PLACES.iter().any(|p| t.eq_ignore_ascii_case(p)))
+        })
+    }
+
+    /// The text of word `i`.
+    pub(super) fn spelled(&self, i: usize) -> &str {
+        self.words
+            .get(i)
+            .and_then(|w| self.text.get(w.start..w.end))
+            .unwrap_or_default()
+    }
+
+    /// Last word in `classes` within `reach` words before `i`.
+    pub(super) fn before(&self, i: usize, reach: usize, classes: Classes) -> Option<usize> {
+        (i.saturating_sub(reach)..i).rev().find(|j| self.is(*j, classes))
+    }
+
+    /// Nearest word in `classes` within `reach` words on either side.
+    pub(super) fn near(&self, i: usize, reach: usize, classes: Classes) -> Option<usize> {
+        self.after(i, reach, classes)
+            .or_else(|| self.before(i, reach, classes))
+    }
+
+    /// Any word in `classes` from `from` to `to`, both included.
+    pub(super) fn between(&self, from: usize, to: usize, classes: Classes) -> bool {
+        (from.min(to)..=from.max(to)).any(|j| self.is(j, classes))
+    }
+
+    /// Whether the first sentence only says what the tool does ("Read a file and ..."), as descriptions do.
+    pub(super) fn describes(&self) -> bool {
+        self.index == 0
+            && matches!(self.channel, Channel::Description | Channel::Parameter)
+            && self.words.first().is_some_and(|w| w.is(BASE))
+            && !self.any(MODAL | YOU)
+    }
+
+    /// How much word `i` is a command: 1 for an imperative or an obligation, less for softer forms, 0 for none.
+    pub(super) fn commanded(&self, i: usize) -> f64 {
+        let Some(word) = self.words.get(i) else { return 0.0 };
+        if self.negated(i) {
+            return 0.0;
+        }
+        if word.is(FOREIGN) {
+            return 1.0;
+        }
+        if word.is(BASE) {
+            if word.opens {
+                return if self.describes() { 0.3 } else { 1.0 };
+            }
+            for j in (i.saturating_sub(4)..i).rev() {
+                let Some(before) = self.words.get(j) else { break };
+                if before.is(OFFER) {
+                    return 0.2;
+                }
+                if before.is(MODAL | ALWAYS | NOW | COVERT | BEFORE | AND | NEG) {
+                    return 1.0;
+                }
+                if before.is(YOU | MODEL | GRANTED) && i - j <= 2 {
+                    return 0.9;
+                }
+                // "read and put": a command carries over a conjunction; other content words end the clause.
+                if before.classes & !(THIS | FOREIGN) != 0 && i - j > 1 {
+                    break;
+                }
+            }
+            // "For each review also execute ...": an introduction, then the command.
+            const INTRODUCTIONS: [&str; 9] = ["for", "to", "on", "at", "upon", "during", "with", "in", "by"];
+            let start = (0..=i)
+                .rev()
+                .find(|j| self.words.get(*j).is_some_and(|w| w.opens))
+                .unwrap_or(0);
+            let led = INTRODUCTIONS
+                .iter()
+                .any(|p| self.spelled(start).eq_ignore_ascii_case(p));
+            let verbs = (start + 1..i).any(|j| self.words.get(j).is_some_and(|w| w.is(BASE | THIRD | PAST)));
+            return if led && i - start >= 2 && i - start <= 6 && !verbs {
+                0.9
+            } else {
+                0.0
+            };
+        }
+        // "must be sent", "should be passed"; "calling", "sending" after "by" or "without" are no commands.
+        if word.is(PAST) {
+            return if self.before(i, 4, MODAL | ALWAYS).is_some() {
+                0.9
+            } else {
+                0.0
+            };
+        }
+        if word.is(THIRD) && !word.is(ING) {
+            return 0.0;
+        }
+        0.0
+    }
+
+    /// Whether a negation governs word `i` ("never pass", "do not include"). "Without" and "not only" at a
+    /// distance do not.
+    pub(super) fn negated(&self, i: usize) -> bool {
+        let Some(neg) = self.before(i, 3, NEG) else {
+            return false;
+        };
+        !self.between(
+            neg + 1,
+            i.saturating_sub(1).max(neg + 1),
+            AND | READ | SEND | SHOW | EXEC | ACT | INSERT | TELL | ASK | RESPOND,
+        ) || neg + 1 == i
+    }
+
+    /// Places and force of commanded verbs in `classes`.
+    pub(super) fn commands(&self, classes: Classes) -> impl Iterator<Item = (usize, f64)> + '_ {
+        self.places(classes)
+            .map(|i| (i, self.commanded(i)))
+            .filter(|c| c.1 > 0.0)
+    }
+
+    /// The text of words `from` to `to`.
+    pub(super) fn span(&self, seen: Seen) -> std::ops::Range<usize> {
+        let start = self.words.get(seen.from).map_or(0, |w| w.start);
+        let end = self.words.get(seen.to).map_or(start, |w| w.end);
+        start..end.max(start)
+    }
+
+    /// The whole sentence as written.
+    pub(super) fn written(&self) -> &str {
+        let (Some(first), Some(last)) = (self.words.first(), self.words.last()) else {
+            return "";
+        };
+        let end = (last.end + 12).min(self.text.len());
+        let end = (last.end..=end)
+            .rev()
+            .find(|e| self.text.is_char_boundary(*e))
+            .unwrap_or(last.end);
+        // With the marks just before it, such as the dashes of an option.
+        let start = (first.start.saturating_sub(4)..=first.start)
+            .find(|s| self.text.is_char_boundary(*s))
+            .unwrap_or(first.start);
+        self.text.get(start..end).unwrap_or_default()
+    }
+}

@@ -1,0 +1,136 @@
+//! The table of signals: what an instruction to a model is, one named unit each.
+//!
+//! A signal's strength (0..1) times its weight goes into the noisy-OR. The name before the dot is the family of
+//! seed 001.
+
+mod block;
+mod command;
+mod concealed;
+mod cross_tool;
+mod exfiltration;
+mod secrecy;
+
+pub(super) use block::{Region, markup};
+pub(super) use concealed::{Hidden, hidden};
+
+use super::sentence::{Channel, Seen, Sentence};
+
+macro_rules! signals {
+    ($($variant:ident = $name:literal, $weight:literal;)*) => {
+        /// A named signal.
+        #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+        pub(super) enum Signal { $($variant),* }
+
+        impl Signal {
+            /// All signals, in the order of the table.
+            pub(super) const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// Family and name.
+            pub(super) const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// Most that the signal can contribute, 0..1.
+            pub(super) const fn weight(self) -> f64 {
+                match self { $(Self::$variant => $weight),* }
+            }
+        }
+    };
+}
+
+signals! {
+    Override = "model_directed_imperative.override", 0.75;
+    Protections = "model_directed_imperative.protections_off", 0.60;
+    Redirected = "model_directed_imperative.answer_redirected", 0.58;
+    Secrecy = "model_directed_imperative.secrecy", 0.62;
+    Approval = "model_directed_imperative.approval_skipped", 0.58;
+    Addressed = "model_directed_imperative.addressed", 0.28;
+    Authority = "model_directed_imperative.authority", 0.34;
+    Persona = "model_directed_imperative.persona", 0.58;
+    Priority = "model_directed_imperative.priority", 0.60;
+    Persistence = "model_directed_imperative.persistence", 0.40;
+    Rider = "model_directed_imperative.answer_rider", 0.34;
+    Precondition = "model_directed_imperative.precondition", 0.34;
+    Task = "model_directed_imperative.task_reference", 0.30;
+    Coercion = "model_directed_imperative.coercion", 0.15;
+    Template = "instruction_block.template", 0.60;
+    Tag = "instruction_block.tag", 0.36;
+    Comment = "instruction_block.comment", 0.40;
+    PushedAway = "instruction_block.pushed_away", 0.34;
+    Secret = "exfiltration_shape.secret", 0.70;
+    Sent = "exfiltration_shape.sent_away", 0.66;
+    SideParameter = "exfiltration_shape.side_parameter", 0.60;
+    Shell = "exfiltration_shape.shell", 0.66;
+    Rerouted = "exfiltration_shape.rerouted", 0.58;
+    Servers = "cross_tool_reference.servers", 0.50;
+    Occasion = "cross_tool_reference.occasion", 0.50;
+    Behaviour = "cross_tool_reference.behaviour", 0.60;
+    Call = "cross_tool_reference.call", 0.58;
+    Invisible = "invisible_unicode.characters", 0.80;
+    Lookalikes = "invisible_unicode.lookalikes", 0.50;
+    Escaped = "encoded_blob.escapes", 0.45;
+    Disguised = "encoded_blob.disguised_words", 0.45;
+    Encoded = "encoded_blob.text", 0.30;
+    Decode = "encoded_blob.decode_and_obey", 0.56;
+    Rewrite = "rewrite_magnitude.share", 0.15;
+}
+
+type Unit = fn(&Sentence<'_>) -> Option<Seen>;
+
+const UNITS: &[(Signal, Unit)] = &[
+    (Signal::Override, command::overrides),
+    (Signal::Protections, command::protections),
+    (Signal::Redirected, command::redirected),
+    (Signal::Persona, command::persona),
+    (Signal::Priority, command::priority),
+    (Signal::Persistence, command::persistence),
+    (Signal::Rider, command::rider),
+    (Signal::Precondition, command::precondition),
+    (Signal::Task, command::task),
+    (Signal::Addressed, command::addressed),
+    (Signal::Authority, command::authority),
+    (Signal::Coercion, command::coercion),
+    (Signal::Secrecy, secrecy::secrecy),
+    (Signal::Approval, secrecy::approval),
+    (Signal::Secret, exfiltration::secret),
+    (Signal::Sent, exfiltration::sent),
+    (Signal::SideParameter, exfiltration::side_parameter),
+    (Signal::Shell, exfiltration::shell),
+    (Signal::Rerouted, exfiltration::rerouted),
+    (Signal::Decode, exfiltration::decode),
+    (Signal::Servers, cross_tool::servers),
+    (Signal::Occasion, cross_tool::occasion),
+    (Signal::Behaviour, cross_tool::behaviour),
+    (Signal::Call, cross_tool::call),
+];
+
+/// Runs every sentence signal.
+pub(super) fn sentence(sentence: &Sentence<'_>, mut hit: impl FnMut(Signal, Seen)) {
+    if sentence.union == 0 {
+        return;
+    }
+    for (signal, unit) in UNITS {
+        if let Some(seen) = unit(sentence) {
+            hit(*signal, discounted(sentence, seen));
+        }
+    }
+}
+
+/// Talk about attacks is no attack: quoted words in a sentence on attacks, option lists of a command line.
+fn discounted(sentence: &Sentence<'_>, seen: Seen) -> Seen {
+    use super::lexicon::MENTION;
+    let quoted = (seen.from..=seen.to)
+        .filter(|i| sentence.word(*i).is_some_and(|w| w.quoted))
+        .count();
+    let mostly_quoted = quoted * 2 > seen.to - seen.from + 1;
+    let factor = match (sentence.any(MENTION), mostly_quoted) {
+        (true, true) => 0.15,
+        (true, false) => 0.7,
+        (false, true) if sentence.channel == Channel::Result => 0.8,
+        _ => 1.0,
+    };
+    Seen {
+        strength: seen.strength * factor,
+        ..seen
+    }
+}

@@ -1,0 +1,219 @@
+//! Where data should go: secrets taken, contents carried out, commands piped, payments rerouted.
+
+use crate::integrity::lexicon::{
+    ACT, ALWAYS, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, INSERT, MODAL, NEG,
+    PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW, THIRD, THIS, USER,
+    YOU,
+};
+use crate::integrity::sentence::{Channel, Seen, Sentence};
+
+/// A command to get at, or pass on, something secret.
+pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
+    if !s.any(SECRET | CONVO) || !s.any(READ | SEND | INSERT | SHOW) {
+        return None;
+    }
+    let reads = s.commands(READ).any(|c| c.1 >= 0.9);
+    let moves = s.commands(INSERT | SEND).any(|c| c.1 >= 0.9);
+    let mut best = None;
+    for (i, force) in s.commands(READ | SEND | INSERT | SHOW) {
+        let Some(target) = s.clause(i, 10, SECRET | CONVO).filter(|t| *t != i) else {
+            continue;
+        };
+        let hard = s.is(target, SECRET);
+        let mut strength: f64 = match (hard, s.is(i, SEND), s.is(i, INSERT), s.is(i, SHOW)) {
+            (true, true, ..) => 0.45,
+            (false, true, ..) => 0.4,
+            (true, false, true, _) => 0.35,
+            (false, false, true, _) => 0.35,
+            (true, false, false, true) => 0.3,
+            (false, false, false, true) => 0.3,
+            (true, false, false, false) => 0.25,
+            (false, false, false, false) => 0.0,
+        };
+        if s.is(target, PATH) {
+            strength += 0.25;
+        }
+        if reads && moves && hard {
+            strength += 0.3;
+        }
+        if s.any(DEST | EXTERN) && s.any(SEND | INSERT | SHELL) {
+            strength += 0.3;
+        }
+        if s.between(i, target, QUANT | CONTENT) {
+            strength += 0.2;
+        }
+        if s.places(PARAM).any(|p| p > i && s.placed(p) && p != target) {
+            strength += 0.2;
+        }
+        if s.any(BEFORE | COVERT) || s.any(MODAL | ALWAYS | YOU) && s.any(RESPOND | CONTENT) {
+            strength += 0.2;
+        }
+        // Honest descriptions open with the verb: "List secrets", "Get messages of a conversation".
+        if force < 0.9 {
+            strength *= 0.4;
+        }
+        best = Seen::best(best, Seen::new(strength.min(1.0) * force.max(0.6), i, target));
+    }
+    best
+}
+
+/// Data is sent to a place outside.
+pub(super) fn sent(s: &Sentence<'_>) -> Option<Seen> {
+    if !s.any(SEND | INSERT | SHELL | EXEC) || !s.any(DEST | EXTERN) {
+        return None;
+    }
+    let mut best = None;
+    for i in s.places(SEND | SHELL) {
+        let Some(place) = s.near(i, 14, DEST | EXTERN).filter(|p| *p != i) else {
+            continue;
+        };
+        let force = s.commanded(i);
+        let declared = if s.is(i, THIRD) && force == 0.0 && !s.negated(i) {
+            0.45
+        } else {
+            0.0
+        };
+        // "email address", "report@host": the noun.
+        if s.is(i + 1, RECIPIENT) || s.is(i, SHELL) && !s.any(CONVO | SECRET | CONTENT) {
+            continue;
+        }
+        let force = if s.is(i, SHELL) && force > 0.0 {
+            1.0
+        } else {
+            force.max(declared)
+        };
+        if force <= 0.0 {
+            continue;
+        }
+        let mut strength: f64 = 0.2;
+        if s.any(CONVO | SECRET) {
+            strength += 0.5;
+        }
+        if s.any(QUANT) && s.any(CONTENT | CONVO | USER) {
+            strength += 0.35;
+        } else if s.any(CONTENT) {
+            strength += 0.2;
+        }
+        if s.any(ALWAYS | MODAL) || s.any(YOU) {
+            strength += 0.2;
+        }
+        if s.is(place, DEST) {
+            strength += 0.1;
+        }
+        best = Seen::best(best, Seen::new(strength.min(1.0) * force, i, place));
+    }
+    best
+}
+
+/// Content is carried in an argument that has another purpose.
+pub(super) fn side_parameter(s: &Sentence<'_>) -> Option<Seen> {
+    let mut best = None;
+    if s.channel == Channel::Parameter
+        && let Some(target) = s.places(CONVO).find(|i| s.before(*i, 4, QUANT).is_some())
+    {
+        let more = s.any(SECRET) || s.places(CONVO).count() > 1 || s.any(NEG);
+        best = Seen::new(if more { 1.0 } else { 0.6 }, target.saturating_sub(1), target);
+    }
+    let reads = s.commands(READ).find(|c| c.1 >= 0.9).map(|c| c.0);
+    for (i, force) in s.commands(INSERT | SEND) {
+        if force < 0.5 {
+            continue;
+        }
+        let into = (i + 1..s.clause_end(i, 12)).find(|j| {
+            s.word(*j)
+                .is_some_and(|w| w.quoted && s.channel != Channel::Result || w.is(PARAM))
+                && s.placed(*j)
+        });
+        let Some(into) = into else { continue };
+        let carried = s.between(i, into, THIS | CONTENT | QUANT | CONVO | SECRET);
+        let strength = if s.after_secret && carried {
+            0.9
+        } else if reads.is_some_and(|r| r < i) && carried {
+            if s.any(SECRET | PATH | CONVO | QUANT) {
+                0.9
+            } else {
+                0.4
+            }
+        } else if s.between(i, into, CONVO | SECRET) {
+            0.7
+        } else if s.between(i, into, QUANT) && s.between(i, into, CONTENT) {
+            0.6
+        } else {
+            0.0
+        };
+        best = Seen::best(best, Seen::new(strength * force, i, into));
+    }
+    best
+}
+
+/// A shell command that fetches code or carries data out.
+pub(super) fn shell(s: &Sentence<'_>) -> Option<Seen> {
+    let i = s.places(SHELL).next()?;
+    let written = s.written();
+    let expands = written.contains("$(") || written.contains("${") || written.contains("=$");
+    let piped = ["| sh", "| bash", "|sh", "|bash", "| python", "| zsh"]
+        .iter()
+        .any(|p| written.contains(p));
+    let fetches = s.after(i, 6, DEST);
+    let ordered = s
+        .commands(EXEC | FOLLOW)
+        .find(|c| c.1 >= 0.9 && !s.is(c.0, SHELL) && c.0 < i && i - c.0 < 10);
+    let silent = s.any(COVERT | BEFORE | MODAL);
+    let mut strength: f64 = 0.0;
+    if fetches.is_some() {
+        strength += 0.2;
+    }
+    if expands {
+        strength += 0.5;
+    }
+    if piped {
+        strength += 0.25;
+    }
+    if ordered.is_some() {
+        strength += 0.3;
+    }
+    if silent {
+        strength += 0.15;
+    }
+    if s.channel != Channel::Result && fetches.is_some() && !s.describes() {
+        strength += 0.2;
+    }
+    if fetches.is_none() && !expands {
+        strength *= 0.3;
+    }
+    Seen::new(strength, ordered.map_or(i, |o| o.0), fetches.unwrap_or(i))
+}
+
+/// Money or mail goes to somebody else.
+pub(super) fn rerouted(s: &Sentence<'_>) -> Option<Seen> {
+    let i = s
+        .places(RECIPIENT | SEND)
+        .find(|i| s.is(*i, RECIPIENT) || s.commanded(*i) > 0.8)?;
+    let place = s.places(DEST).next().or_else(|| {
+        // An account or telephone number.
+        (0..s.words.len()).find(|j| {
+            s.word(*j)
+                .and_then(|w| s.text.get(w.start..w.end))
+                .is_some_and(|t| t.bytes().filter(u8::is_ascii_digit).count() >= 6)
+        })
+    })?;
+    let changed = s.commands(ACT).find(|c| c.1 >= 0.9);
+    let instead = s.places(PREFER).next();
+    let obliged = s.any(MODAL | ALWAYS) && s.places(PAST).next().is_some();
+    let strength = match (changed, instead) {
+        (Some(_), _) if s.any(RECIPIENT) => 0.75,
+        (None, Some(_)) if obliged || s.any(ALWAYS) => 0.9,
+        _ => 0.0,
+    };
+    Seen::new(strength, i, place)
+}
+
+/// Decode something and do what it says.
+pub(super) fn decode(s: &Sentence<'_>) -> Option<Seen> {
+    let (i, force) = s.commands(DECODE).next()?;
+    let obey = s
+        .commands(FOLLOW | EXEC)
+        .find(|c| c.0 > i && c.0 - i <= 14 && c.1 >= 0.9)?
+        .0;
+    Seen::new(force, i, obey)
+}

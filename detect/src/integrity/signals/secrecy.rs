@@ -1,0 +1,155 @@
+//! What is kept from the person: silence, and consent that nobody gave.
+
+use crate::integrity::lexicon::{
+    ACT, ASK, BASE, BYPASS, COVERT, EXEC, FOLLOW, GRANTED, IGNORE, ING, INSERT, MODAL, MODEL, NEG, OTHER,
+    PAST, QUANT, READ, RESPOND, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
+};
+use crate::integrity::sentence::{Channel, Seen, Sentence};
+
+const DOING: u64 = READ | SEND | INSERT | SHOW | EXEC | ACT;
+
+/// The person is not to know.
+pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
+    if !s.any(NEG | COVERT) {
+        return None;
+    }
+    let mut best = None;
+    for i in s.places(NEG) {
+        // "do not tell the user", "without mentioning it"
+        if let Some(tell) = s.clause(i, 4, TELL) {
+            let word = s.word(tell)?;
+            let weak = word.is(SHOW);
+            let person = s.after(tell, 6, USER);
+            let pointer = s.after(tell, 3, THIS);
+            let strength = match (person, pointer) {
+                // A customer or client is somebody else's person.
+                (Some(p), _) if s.is(p, ING) => 0.5,
+                (None, _) if weak => 0.1,
+                (Some(p), _) if p - tell <= 4 => 1.0,
+                (Some(_), Some(_)) => 1.0,
+                (Some(_), None) => 0.6,
+                (None, Some(_)) => 0.7,
+                (None, None) => 0.15,
+            };
+            let form = if word.is(THIRD) && !word.is(BASE) {
+                0.4
+            } else {
+                1.0
+            };
+            // "does not show the value to the user": said of the tool, not to the model.
+            let declared = s.before(i, 2, THIRD | THIS).is_some() && s.before(i, 3, MODAL).is_none();
+            let strength = if weak { strength * 0.8 } else { strength };
+            best = Seen::best(
+                best,
+                Seen::new(
+                    strength * form * if declared { 0.5 } else { 1.0 },
+                    i,
+                    person.or(pointer).unwrap_or(tell),
+                ),
+            );
+        }
+        // "the user should not be informed", "the user cannot see this"
+        if let Some(user) = s.before(i, 5, USER)
+            && let Some(tell) = s.after(i, 3, TELL)
+            && (s.between(user, i, MODAL) || s.after(tell, 2, THIS).is_some())
+        {
+            best = Seen::best(best, Seen::new(0.9, user, tell));
+        }
+    }
+    for i in s.places(COVERT) {
+        if let Some(verb) = s.near(i, 3, DOING).filter(|v| !s.is(*v, IGNORE)) {
+            let word = s.word(verb)?;
+            let strength = if word.is(THIRD) {
+                0.7
+            } else if word.is(PAST) {
+                0.6
+            } else if word.is(ING) {
+                0.3
+            } else {
+                0.9
+            };
+            let strength = if s.describes() && s.channel != Channel::Result {
+                strength * 0.4
+            } else {
+                strength
+            };
+            best = Seen::best(best, Seen::new(strength, i, verb));
+        }
+        // "keep quiet about it"
+        if let Some(about) = s.after(i, 3, THIS | USER)
+            && s.word(i).is_some_and(|w| w.has(COVERT | TELL))
+        {
+            best = Seen::best(best, Seen::new(0.9, i, about));
+        }
+    }
+    best
+}
+
+/// Consent is skipped, assumed or given wholesale.
+pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
+    if !s.any(ASK | GRANTED | ACT) {
+        return None;
+    }
+    // Option lists of a command line offer this honestly.
+    let option_list = s.written().contains("--") || s.written().starts_with('-');
+    let damp = if option_list { 0.2 } else { 1.0 };
+    let mut best = None;
+    for i in s.places(NEG | BYPASS) {
+        if let Some(ask) = s.after(i, 4, ASK)
+            && ask != i
+            && !s.is(i, THIRD)
+        {
+            let commanded = s
+                .places(DOING | FOLLOW | RESPOND)
+                .any(|v| v != i && v != ask && s.commanded(v) > 0.8);
+            let skipped = s.is(i, BYPASS) && s.commanded(i) > 0.8 && s.between(i, ask, QUANT);
+            let strength = if s.describes() {
+                0.2
+            } else if (commanded || skipped) && (s.any(USER | QUANT | FOLLOW) || !s.is(ask, BASE)) {
+                0.85
+            } else if commanded || skipped {
+                0.6
+            } else if s.any(DOING) {
+                0.3
+            } else {
+                0.1
+            };
+            best = Seen::best(best, Seen::new(strength * damp, i, ask));
+        }
+    }
+    for i in s.places(ASK) {
+        // "confirmation dialogs are disabled"
+        if let Some(off) = s.after(i, 4, BYPASS).filter(|o| s.is(*o, PAST)) {
+            best = Seen::best(best, Seen::new(0.9, i, off));
+        }
+        // "answer permission questions with yes"
+        if let Some(verb) = s.before(i, 2, RESPOND | FOLLOW | ACT)
+            && s.commanded(verb) > 0.8
+            && s.after(i, 3, GRANTED).is_some()
+        {
+            best = Seen::best(best, Seen::new(0.9, verb, i));
+        }
+    }
+    for i in s.places(GRANTED) {
+        // "the user has already approved all actions"
+        let by = s.before(i, 5, USER | SYSTEM | MODEL);
+        let all = s.after(i, 4, QUANT | ACT | DOING);
+        if let (Some(by), Some(all)) = (by, all) {
+            let strength = if s.is(all, QUANT) || s.is(i + 2, DOING) {
+                0.8
+            } else {
+                0.4
+            };
+            best = Seen::best(best, Seen::new(strength, by, all));
+        }
+    }
+    // "grant every request", "approve each request"
+    for (i, force) in s.commands(ACT) {
+        if let Some(all) = s.after(i, 1, QUANT)
+            && s.after(all, 2, RESPOND | ASK).is_some()
+        {
+            best = Seen::best(best, Seen::new(0.9 * force, i, all));
+        }
+    }
+    best
+}

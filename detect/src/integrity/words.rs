@@ -1,0 +1,699 @@
+//! From revealed text to sentences of classified words.
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+use super::lexicon::{
+    AND, BASE, CONTENT, Classes, DANGER, DEST, FOREIGN, IDENT, LEXICON, Lexicon, MENTION, NEG, PATH, SECRET,
+    WordHash,
+};
+use crate::text::lookalike;
+
+/// One word.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word {
+    /// Byte offsets in the revealed text.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) classes: Classes,
+    /// A clause starts here: sentence start, or after a comma, colon, dash, bracket or tag.
+    pub(super) opens: bool,
+    /// Written in capitals throughout (three letters or more).
+    pub(super) capitals: bool,
+    /// Inside quotation marks or backticks.
+    pub(super) quoted: bool,
+    /// Followed by a colon.
+    pub(super) colon: bool,
+}
+
+impl Word {
+    pub(super) fn is(&self, classes: Classes) -> bool {
+        self.classes & classes != 0
+    }
+
+    pub(super) fn has(&self, classes: Classes) -> bool {
+        self.classes & classes == classes
+    }
+}
+
+/// What the words of a whole text tell about its spelling.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spelling {
+    /// Words that mix in letters of other scripts to look like Latin ones.
+    pub(super) lookalikes: usize,
+    /// Words spelled with digits for letters.
+    pub(super) leet: usize,
+    /// Words met so far.
+    pub(super) words: usize,
+    /// Where the first and the last of ROT13 and reversed words stand, and how many.
+    pub(super) rot13: Stretch,
+    pub(super) reversed: Stretch,
+    /// Single letters with gaps between them.
+    pub(super) spaced: Stretch,
+    /// Words about attacks.
+    pub(super) mentions: usize,
+    /// First to last disguised word.
+    pub(super) odd: Stretch,
+}
+
+/// A stretch of text with a count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stretch {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) count: usize,
+}
+
+impl Stretch {
+    fn add(&mut self, start: usize, end: usize) {
+        if self.count == 0 {
+            self.start = start;
+        }
+        self.end = end;
+        self.count += 1;
+    }
+}
+
+// A longer "sentence" is cut, so that rules over pairs of words stay linear.
+const LONGEST_SENTENCE: usize = 64;
+
+/// Splits `text` into sentences and hands each to `visit`; gives what it saw of the spelling.
+pub(super) fn sentences(text: &str, mut visit: impl FnMut(&[Word])) -> Spelling {
+    let mut reader = Reader {
+        text,
+        lexicon: &LEXICON,
+        words: Vec::with_capacity(LONGEST_SENTENCE),
+        spelling: Spelling::default(),
+        opens: true,
+        quoted: false,
+        tick: false,
+        letters: Stretch::default(),
+        before: WordHash::START,
+        scratch: String::new(),
+    };
+    reader.read(&mut visit);
+    reader.end_letters();
+    if !reader.words.is_empty() {
+        gate_languages(text, &mut reader.words);
+        visit(&reader.words);
+    }
+    reader.spelling
+}
+
+/// A word of another language counts only in a sentence of that language: short lists of Latin-script words
+/// meet chance homographs in English.
+fn gate_languages(text: &str, words: &mut [Word]) {
+    let latin = |w: &Word| {
+        w.is(FOREIGN)
+            && text
+                .as_bytes()
+                .get(w.start)
+                .is_some_and(|b| b.is_ascii() || *b < 0xCE)
+    };
+    let foreign = words.iter().filter(|w| latin(w)).count();
+    if foreign == 0 {
+        return;
+    }
+    let english = words.iter().filter(|w| w.classes != 0 && !w.is(FOREIGN)).count();
+    if foreign < 2 || foreign < 3 && english > foreign || english > foreign * 3 {
+        for word in words.iter_mut().filter(|w| latin(w)) {
+            word.classes = 0;
+        }
+    }
+}
+
+/// Folds a word for look-up: lower case, no diacritics, no apostrophes.
+pub(super) fn fold(word: &str) -> String {
+    word.nfkd()
+        .filter(|c| !is_combining_mark(*c) && !matches!(c, '\'' | '’'))
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    lexicon: &'a Lexicon,
+    words: Vec<Word>,
+    spelling: Spelling,
+    opens: bool,
+    quoted: bool,
+    tick: bool,
+    letters: Stretch,
+    before: WordHash,
+    scratch: String,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, visit: &mut impl FnMut(&[Word])) {
+        let bytes = self.text.as_bytes();
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            match KIND.get(usize::from(byte)).copied().unwrap_or(Kind::Word) {
+                Kind::Space => at += 1,
+                Kind::Line => {
+                    let next = bytes.get(at + 1..).unwrap_or_default();
+                    let indent = next
+                        .iter()
+                        .take(64)
+                        .take_while(|b| matches!(b, b' ' | b'\t'))
+                        .count();
+                    let first = next.get(indent).copied().unwrap_or(b'\n');
+                    // A line that goes on in lower case is a wrapped sentence.
+                    let key = next.get(indent..).unwrap_or_default();
+                    let name = key
+                        .iter()
+                        .take(40)
+                        .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+                        .count();
+                    let starts_key = key.get(name) == Some(&b':');
+                    if starts_key || !first.is_ascii_lowercase() && first < 0x80 {
+                        self.sentence(visit);
+                        self.quoted = false;
+                        self.tick = false;
+                    }
+                    at += 1 + indent;
+                }
+                Kind::Stop => {
+                    let ends = bytes.get(at + 1).is_none_or(|b| {
+                        b.is_ascii_whitespace()
+                            || matches!(b, b'"' | b'\'' | b')' | b'<' | b'*' | b']' | b'}' | b'`' | b'\\')
+                            || *b >= 0x80
+                    });
+                    if ends {
+                        self.sentence(visit);
+                    }
+                    self.opens = true;
+                    at += 1;
+                }
+                Kind::Comma => {
+                    if byte == b':'
+                        && let Some(last) = self.words.last_mut()
+                    {
+                        last.colon = true;
+                    }
+                    self.opens = true;
+                    at += 1;
+                }
+                Kind::Quote => {
+                    match byte {
+                        b'`' => self.tick = !self.tick,
+                        b'"' => self.quoted = !self.quoted,
+                        // An apostrophe opens a quotation only before a word and after a gap.
+                        _ => {
+                            let after_gap =
+                                at == 0 || bytes.get(at - 1).is_none_or(|b| !b.is_ascii_alphanumeric());
+                            self.quoted = after_gap
+                                && bytes
+                                    .get(at + 1)
+                                    .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'~' || *b == b'.');
+                        }
+                    }
+                    at += 1;
+                }
+                Kind::Bracket => {
+                    if byte == b'>' || byte == b']' {
+                        self.opens = true;
+                    }
+                    if byte == b'<' {
+                        self.sentence(visit);
+                    }
+                    self.opens = true;
+                    at += 1;
+                }
+                Kind::Letter => at = self.ascii_word(at),
+                Kind::Word => at = self.odd_word(at),
+            }
+            if self.words.len() >= LONGEST_SENTENCE {
+                self.sentence(visit);
+            }
+        }
+    }
+
+    fn sentence(&mut self, visit: &mut impl FnMut(&[Word])) {
+        if !self.words.is_empty() {
+            gate_languages(self.text, &mut self.words);
+            visit(&self.words);
+            self.words.clear();
+        }
+        self.opens = true;
+        self.before = WordHash::START;
+    }
+
+    /// The common case: letters up to a gap, looked up as they are read.
+    fn ascii_word(&mut self, start: usize) -> usize {
+        let bytes = self.text.as_bytes();
+        let mut hash = WordHash::START;
+        let mut at = start;
+        while let Some(&byte) = bytes.get(at) {
+            if !byte.is_ascii_alphabetic() {
+                break;
+            }
+            hash = hash.push(byte | 0x20);
+            at += 1;
+        }
+        let plain = match bytes.get(at) {
+            None => true,
+            Some(b) => match KIND.get(usize::from(*b)).copied().unwrap_or(Kind::Word) {
+                Kind::Space | Kind::Line | Kind::Bracket => true,
+                Kind::Comma => *b != b':' || !bytes.get(at + 1).is_some_and(|b| *b == b'/'),
+                Kind::Quote => *b != b'\'' || !bytes.get(at + 1).is_some_and(u8::is_ascii_alphabetic),
+                Kind::Stop => bytes.get(at + 1).is_none_or(|b| !b.is_ascii_alphanumeric()),
+                Kind::Letter | Kind::Word => false,
+            },
+        };
+        if !plain {
+            return self.odd_word(start);
+        }
+        let classes = self.lexicon.word(hash);
+        self.push(start, at, classes, hash);
+        at
+    }
+
+    /// Everything else: links, paths, identifiers, contractions, other scripts.
+    fn odd_word(&mut self, start: usize) -> usize {
+        let bytes = self.text.as_bytes();
+        let mut end = start;
+        while let Some(&byte) = bytes.get(end) {
+            let kind = KIND.get(usize::from(byte)).copied().unwrap_or(Kind::Word);
+            let more = bytes.get(end + 1);
+            let inside = match kind {
+                Kind::Letter | Kind::Word => true,
+                Kind::Comma => byte == b':' && more.is_some_and(|b| matches!(b, b'/' | b'0'..=b'9')),
+                Kind::Stop => {
+                    more.is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'_' | b'.'))
+                }
+                Kind::Quote => byte == b'\'' && end > start && more.is_some_and(u8::is_ascii_alphabetic),
+                Kind::Space | Kind::Line | Kind::Bracket => false,
+            };
+            if !inside {
+                break;
+            }
+            end += 1;
+        }
+        // Punctuation that opens the kind "word" and nothing else: step over it.
+        let end = end.max(start + 1);
+        let end = (end..=end + 3)
+            .find(|e| self.text.is_char_boundary(*e))
+            .unwrap_or(self.text.len());
+        let text = self.text;
+        if let Some(chunk) = text.get(start..end) {
+            self.chunk(chunk, start);
+        }
+        end
+    }
+
+    fn chunk(&mut self, chunk: &str, start: usize) {
+        let trimmed = chunk.trim_start_matches(['#', '*', '-', '+', '=', '\'', '|', '\\', '$', '^']);
+        let start = start + (chunk.len() - trimmed.len());
+        let trimmed = trimmed.trim_end_matches(['*', '-', '+', '=', '\\', '^', '_']);
+        if trimmed.len() < chunk.len() && chunk.starts_with(['#', '-', '|']) {
+            self.opens = true;
+        }
+        if trimmed.is_empty() {
+            return;
+        }
+        // An option of a command line is a name, whatever word it is.
+        if chunk.starts_with("--") || chunk.starts_with('-') && trimmed.len() == 1 {
+            self.push(start, start + trimmed.len(), 0, WordHash::START);
+            return;
+        }
+        let end = start + trimmed.len();
+        if !trimmed.is_ascii() {
+            self.other_script(trimmed, start);
+            return;
+        }
+        if let Some(classes) = address(trimmed) {
+            let classes = if classes & PATH != 0 {
+                classes | self.secret_path(trimmed)
+            } else {
+                classes
+            };
+            self.push(start, end, classes, WordHash::START);
+            return;
+        }
+        if trimmed.contains('\'') {
+            let base = trimmed
+                .strip_suffix("'s")
+                .or_else(|| trimmed.strip_suffix("'S"))
+                .unwrap_or(trimmed);
+            let hash = base
+                .bytes()
+                .filter(|b| *b != b'\'')
+                .fold(WordHash::START, |h, b| h.push(b.to_ascii_lowercase()));
+            let mut classes = self.lexicon.word(hash);
+            if trimmed.ends_with("n't") {
+                classes |= NEG;
+            }
+            self.push(start, end, classes, hash);
+            return;
+        }
+        if trimmed
+            .bytes()
+            .any(|b| b.is_ascii_digit() || matches!(b, b'@' | b'$'))
+            && trimmed.len() >= 3
+            && self.leet(trimmed, start)
+        {
+            return;
+        }
+        self.identifier(trimmed, start);
+    }
+
+    /// `snake_case`, `camelCase`, `kebab-case` and `dotted.names`: one identifier; a hyphenated or long one is
+    /// also read as words.
+    fn identifier(&mut self, name: &str, start: usize) {
+        let whole = WordHash::of(&name.to_ascii_lowercase());
+        let classes = self.lexicon.word(whole);
+        let parts = name
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|p| !p.is_empty())
+            .count();
+        if classes != 0 || (parts < 2 && !hump(name)) {
+            self.push(start, start + name.len(), classes, whole);
+            return;
+        }
+        if name.contains('-') || name.contains('/') || parts >= 4 {
+            for part in name
+                .split(|c: char| !c.is_ascii_alphanumeric())
+                .filter(|p| !p.is_empty())
+            {
+                let at = start + (part.as_ptr().addr() - name.as_ptr().addr());
+                let hash = WordHash::of(&part.to_ascii_lowercase());
+                self.push(at, at + part.len(), self.lexicon.word(hash), hash);
+            }
+            return;
+        }
+        let dangerous = name
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(|part| self.lexicon.dangerous(WordHash::of(&part.to_ascii_lowercase())));
+        let classes = IDENT | self.secret_path(name) | if dangerous { DANGER } else { 0 };
+        self.push(start, start + name.len(), classes, WordHash::START);
+    }
+
+    fn secret_path(&self, path: &str) -> Classes {
+        let mut secret = 0;
+        let mut before = WordHash::START;
+        for part in path
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .filter(|p| !p.is_empty())
+        {
+            let hash = WordHash::of(&part.to_ascii_lowercase());
+            secret |= self.lexicon.word(hash) & SECRET;
+            secret |= self.lexicon.pair(before, hash) & SECRET;
+            before = hash;
+            for piece in part.split('_') {
+                let hash = WordHash::of(&piece.to_ascii_lowercase());
+                secret |= self.lexicon.pair(before, hash) & SECRET;
+                before = hash;
+            }
+        }
+        let lower = path.to_ascii_lowercase();
+        let known = [
+            "/.aws",
+            "/.kube",
+            "/.docker",
+            "mcp.json",
+            "/.config",
+            "_history",
+            "/.git-credentials",
+            "/etc/sudoers",
+            ".env",
+            "id_rsa",
+            "login data",
+            ".pem",
+            ".cursor/",
+            ".claude",
+            ".vscode/mcp",
+            "/proc/self/environ",
+            "tfstate",
+        ];
+        if known.iter().any(|k| lower.contains(k)) {
+            secret |= SECRET;
+        }
+        secret
+    }
+
+    /// Digits for letters: counts only where the result is a known word.
+    fn leet(&mut self, word: &str, start: usize) -> bool {
+        if !word.bytes().any(|b| b.is_ascii_alphabetic()) && word.len() > 6 {
+            return false;
+        }
+        let swap = |one: u8| {
+            move |b: u8| match b {
+                b'0' => b'o',
+                b'1' => one,
+                b'3' => b'e',
+                b'4' | b'@' => b'a',
+                b'5' | b'$' => b's',
+                b'7' => b't',
+                b'8' => b'b',
+                b'9' => b'g',
+                other => other.to_ascii_lowercase(),
+            }
+        };
+        for one in [b'i', b'l'] {
+            let hash = word.bytes().map(swap(one)).fold(WordHash::START, WordHash::push);
+            let classes = self.lexicon.word(hash);
+            if classes != 0 {
+                self.spelling.leet += 1;
+                self.spelling.odd.add(start, start + word.len());
+                self.push(start, start + word.len(), classes, hash);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn other_script(&mut self, chunk: &str, start: usize) {
+        // Cut into runs of one kind: spaceless scripts, letters, and the rest.
+        let mut run_start = 0;
+        let mut kind = None;
+        for (at, c) in chunk.char_indices().chain(std::iter::once((chunk.len(), ' '))) {
+            let this = script_kind(c);
+            if kind == Some(this) && at < chunk.len() {
+                continue;
+            }
+            if let (Some(was), Some(run)) = (kind, chunk.get(run_start..at)) {
+                match was {
+                    Script::Spaceless => self.spaceless(run, start + run_start),
+                    Script::Letters => self.letters_word(run, start + run_start),
+                    Script::Pause => self.opens = true,
+                    Script::Rest => {}
+                }
+            }
+            run_start = at;
+            kind = Some(this);
+        }
+    }
+
+    fn spaceless(&mut self, run: &str, start: usize) {
+        let lexicon = self.lexicon;
+        for (from, to, classes) in lexicon.in_run(run) {
+            if self.words.len() < LONGEST_SENTENCE {
+                self.push(start + from, start + to, classes, WordHash::START);
+            }
+        }
+    }
+
+    fn letters_word(&mut self, run: &str, start: usize) {
+        let end = start + run.len();
+        let mut latin = 0;
+        let mut imitating = 0;
+        let mut letters = 0;
+        self.scratch.clear();
+        for c in run.chars() {
+            letters += 1;
+            if c.is_ascii() {
+                latin += usize::from(c.is_ascii_alphabetic());
+                self.scratch.push(c.to_ascii_lowercase());
+            } else if let Some(plain) = lookalike(c) {
+                imitating += 1;
+                self.scratch.push(plain.to_ascii_lowercase());
+            } else {
+                self.scratch.push(c);
+            }
+        }
+        let mixed = imitating > 0 && latin > 0 && latin + imitating == letters && letters >= 2;
+        let hash = if mixed {
+            WordHash::of(&self.scratch)
+        } else {
+            WordHash::of(&fold(run))
+        };
+        let mut classes = self.lexicon.word(hash);
+        if mixed {
+            self.spelling.lookalikes += usize::from(letters >= 3 || classes != 0);
+            self.spelling.odd.add(start, end);
+        } else if classes == 0 && imitating == letters && letters >= 3 {
+            // A word wholly in another alphabet that spells an English one.
+            classes = self.lexicon.word(WordHash::of(&self.scratch));
+            if classes != 0 {
+                self.spelling.lookalikes += 1;
+                self.spelling.odd.add(start, end);
+            }
+        }
+        self.push(start, end, classes, hash);
+    }
+
+    fn push(&mut self, start: usize, end: usize, classes: Classes, hash: WordHash) {
+        self.spelling.words += 1;
+        if end - start == 1 {
+            self.letters.add(start, end);
+        } else if self.letters.count > 0 {
+            self.end_letters();
+        }
+        let mut classes = classes;
+        self.spelling.mentions += usize::from(classes & MENTION != 0);
+        if classes & (super::lexicon::ROT13 | super::lexicon::REVERSED) != 0 {
+            if classes & super::lexicon::ROT13 != 0 {
+                self.spelling.rot13.add(start, end);
+            } else {
+                self.spelling.reversed.add(start, end);
+            }
+        }
+        let pair = self.lexicon.pair(self.before, hash);
+        if pair != 0 {
+            classes |= pair;
+        }
+        self.before = hash;
+        let capitals = end - start >= 3
+            && self
+                .text
+                .as_bytes()
+                .get(start..end)
+                .is_some_and(|w| w.iter().all(u8::is_ascii_uppercase));
+        if classes & AND != 0 && classes & (BASE | FOREIGN | CONTENT) == 0 {
+            // What follows "and" or "then" may be a new command.
+            self.words.push(Word {
+                start,
+                end,
+                classes,
+                opens: self.opens,
+                capitals,
+                quoted: self.quoted || self.tick,
+                colon: false,
+            });
+            self.opens = true;
+            return;
+        }
+        self.words.push(Word {
+            start,
+            end,
+            classes,
+            opens: self.opens,
+            capitals,
+            quoted: self.quoted || self.tick,
+            colon: false,
+        });
+        self.opens = false;
+    }
+
+    fn end_letters(&mut self) {
+        if self.letters.count >= 8 && self.letters.count > self.spelling.spaced.count {
+            self.spelling.spaced = self.letters;
+        }
+        self.letters = Stretch::default();
+    }
+}
+
+/// Links, mail and network addresses, paths.
+fn address(word: &str) -> Option<Classes> {
+    if let Some(scheme) = word.find("://") {
+        return (scheme > 0).then_some(DEST);
+    }
+    if word.len() > 7 && word.get(..4).is_some_and(|w| w.eq_ignore_ascii_case("www.")) {
+        return Some(DEST);
+    }
+    if let Some((name, host)) = word.split_once('@') {
+        let mail = !name.is_empty()
+            && host.split('.').filter(|p| p.len() > 1).count() >= 1
+            && !host.contains('/')
+            && host.len() > 2;
+        return mail.then_some(DEST);
+    }
+    let mut octets = word
+        .split(['.', ':', '/'])
+        .take(4)
+        .map(|o| o.parse::<u8>().is_ok());
+    if word.matches('.').count() >= 3 && octets.by_ref().all(|ok| ok) {
+        return Some(DEST);
+    }
+    if word.starts_with(['~', '/']) && word.len() > 2
+        || word.starts_with("./")
+        || word.starts_with("../")
+        || word.contains("/.")
+        || word.starts_with('.') && word.len() > 2
+    {
+        return Some(PATH);
+    }
+    let (_, end) = word.rsplit_once('.')?;
+    let extension = [
+        "json", "env", "pem", "key", "txt", "yaml", "yml", "db", "sqlite", "conf", "cfg", "ini", "toml",
+        "csv", "py", "js", "ts", "log", "md", "sh", "kdbx", "p12", "pfx",
+    ];
+    if extension.iter().any(|e| end.eq_ignore_ascii_case(e)) {
+        return Some(PATH);
+    }
+    let host = [
+        "com", "net", "org", "io", "example", "dev", "app", "xyz", "ru", "cn", "me", "ai", "co",
+    ];
+    (host.iter().any(|h| end.eq_ignore_ascii_case(h)) && word.len() > 5).then_some(DEST)
+}
+
+fn hump(name: &str) -> bool {
+    name.as_bytes()
+        .windows(2)
+        .any(|w| matches!(w, [a, b] if a.is_ascii_lowercase() && b.is_ascii_uppercase()))
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Script {
+    Spaceless,
+    Letters,
+    Pause,
+    Rest,
+}
+
+fn script_kind(c: char) -> Script {
+    match c {
+        '\u{3041}'..='\u{30FF}'
+        | '\u{3400}'..='\u{9FFF}'
+        | '\u{AC00}'..='\u{D7A3}'
+        | '\u{20000}'..='\u{2FA1F}' => Script::Spaceless,
+        '、' | '。' | '，' | '：' | '；' | '！' | '？' | '—' | '–' | '…' | '•' | '«' | '»' => {
+            Script::Pause
+        }
+        '’' => Script::Letters,
+        c if c.is_alphanumeric() || is_combining_mark(c) || c == '_' => Script::Letters,
+        _ => Script::Rest,
+    }
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Kind {
+    Space,
+    Line,
+    Stop,
+    Comma,
+    Quote,
+    Bracket,
+    Letter,
+    Word,
+}
+
+static KIND: [Kind; 256] = {
+    let mut table = [Kind::Word; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte {
+            0x0A => Kind::Line,
+            0x00..=0x20 | 0x7F => Kind::Space,
+            0x2E | 0x21 | 0x3F => Kind::Stop,
+            0x2C | 0x3A | 0x3B => Kind::Comma,
+            0x22 | 0x27 | 0x60 => Kind::Quote,
+            0x28 | 0x29 | 0x3C | 0x3E | 0x5B | 0x5D | 0x7B | 0x7D => Kind::Bracket,
+            0x41..=0x5A | 0x61..=0x7A => Kind::Letter,
+            _ => Kind::Word,
+        };
+        byte += 1;
+    }
+    table
+};
