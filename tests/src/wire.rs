@@ -89,12 +89,13 @@ pub fn talks(folder: &Path) -> Result<Vec<Talk>> {
             .split('\0')
             .map(str::to_owned)
             .collect();
-        talks.push(pair(
-            pid.context("a witness file without a pid")?,
-            argv,
-            &read("in"),
-            &read("out"),
-        ));
+        let pid = pid.context("a witness file without a pid")?;
+        let mut talk = pair(pid, argv, &read("in"), &read("out"));
+        talk.tree = String::from_utf8_lossy(&read("tree"))
+            .lines()
+            .flat_map(str::parse)
+            .collect();
+        talks.push(talk);
     }
     talks.sort_by_key(|talk| talk.pid);
     Ok(talks)

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 
 use anyhow::{Context, Result, ensure};
-use kams_tests::forms::{Body, Case, Receive, Send, Wire, messages, receive, send};
+use kams_tests::forms::{Body, Case, Receive, Send, Wire, messages, receive, send, start_like_an_agent};
 use nix::fcntl::OFlag;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::pipe2;
@@ -24,6 +24,7 @@ fn main() -> Result<()> {
         .and_then(Case::named)
         .with_context(|| format!("no case {}", name.display()))?;
     let server = args.next().context("second argument: the server")?;
+    start_like_an_agent();
     let mut command = Command::new(server);
     command.args(args);
     let (write_end, read_end, mut child) = start(case.wire, &mut command)?;

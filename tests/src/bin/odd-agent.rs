@@ -20,6 +20,7 @@ fn main() -> Result<()> {
     } else {
         "echo".to_owned()
     };
+    kams_tests::forms::start_like_an_agent();
     let mut agent = Agent::start(&mut args)?;
     match scene.as_str() {
         "pause" => {
