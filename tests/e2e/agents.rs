@@ -29,7 +29,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         scene("claude-code", "claude-code", |stage| cli(Cli::Claude, stage)),
         scene("codex", "codex", |stage| cli(Cli::Codex, stage)),
         scene("gemini-cli", "gemini-cli", |stage| cli(Cli::Gemini, stage)),
-        scene("inspector", "npm:@modelcontextprotocol/inspector", inspect),
+        scene("inspector", "mcp-inspector", inspect),
     ]
     .map(|scene| context.trial(scene))
     .into()

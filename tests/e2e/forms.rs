@@ -36,7 +36,7 @@ fn play(case: &Case, stage: &Stage) -> Result<()> {
         .env("KAMS_WITNESS", stage.path("witness"));
     stage.run_well(&mut command)?;
     let talk = one_talk(stage)?;
-    let calls = if case.body == Body::Batch { 7 } else { 4 };
+    let calls = if case.body == Body::Batch { 8 } else { 5 };
     let answered = talk.tool_calls().filter(|call| call.answer.is_some()).count();
     ensure!(
         answered == calls && talk.noise == 0,

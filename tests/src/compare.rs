@@ -74,7 +74,7 @@ struct Line {
     /// None: the request itself.
     outcome: Option<String>,
     code: Option<i64>,
-    /// None where messages share a line.
+    /// Of a batch only the first message has them.
     bytes: Option<usize>,
 }
 

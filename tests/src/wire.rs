@@ -29,7 +29,7 @@ pub struct Exchange {
     pub method: String,
     /// Tool of a `tools/call`.
     pub tool: Option<String>,
-    /// Bytes of the line, its end left out; none inside a batch.
+    /// Bytes of the line without its newline; of a batch only the first message has them.
     pub asked_bytes: Option<usize>,
     /// The answer, where one was written.
     pub answer: Option<Answer>,
@@ -42,7 +42,7 @@ pub struct Answer {
     pub outcome: &'static str,
     /// Code of an error.
     pub code: Option<i64>,
-    /// Bytes of the line, its end left out; none inside a batch.
+    /// Bytes of the line without its newline; of a batch only the first message has them.
     pub bytes: Option<usize>,
 }
 
@@ -101,7 +101,7 @@ pub fn talks(folder: &Path) -> Result<Vec<Talk>> {
     Ok(talks)
 }
 
-/// A message with the length of its line, none where it shares the line.
+/// A message with the length of its line, none where an earlier one has it.
 struct Message {
     value: Value,
     bytes: Option<usize>,
@@ -110,13 +110,16 @@ struct Message {
 fn messages(stream: &[u8], noise: &mut usize) -> Vec<Message> {
     let mut found = Vec::new();
     for line in stream.split(|byte| *byte == b'\n') {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
         match serde_json::from_slice(line) {
             Ok(Value::Array(items)) => {
-                found.extend(items.into_iter().map(|value| Message { value, bytes: None }));
+                let bytes = |at| (at == 0).then_some(line.len());
+                found.extend(items.into_iter().enumerate().map(|(at, value)| Message {
+                    value,
+                    bytes: bytes(at),
+                }));
             }
             Ok(value) => found.push(Message {
                 value,
@@ -258,6 +261,7 @@ mod tests {
             .map(|e| e.answer.as_ref().and_then(|answer| answer.code))
             .collect();
         assert_eq!(codes, [None, Some(-5)]);
-        assert_eq!(talk.exchanges[0].asked_bytes, None);
+        let bytes: Vec<_> = talk.exchanges.iter().map(|e| e.asked_bytes).collect();
+        assert_eq!(bytes, [Some(71), None]);
     }
 }

@@ -1,7 +1,7 @@
 //! An agent that talks to one MCP server in a form of the table.
 //!
-//! `form-agent CASE SERVER [ARGS...]`: opens the session plainly, makes three calls in the form of the case and one
-//! plain call, closes, and ends with 0 when every call was answered.
+//! `form-agent CASE SERVER [ARGS...]`: opens the session plainly, makes three calls in the form of the case and two
+//! plain ones, closes, and ends with 0 when every call was answered.
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -50,8 +50,11 @@ fn main() -> Result<()> {
             "the echo is short"
         );
     }
-    plain(messages::plain(case, "last"))?;
-    answer(1).context("answer to the last call")?;
+    // After a loss a reader may need the end of one line to find its place again.
+    for id in ["next", "last"] {
+        plain(messages::plain(case, id))?;
+        answer(1).with_context(|| format!("answer to the {id} call"))?;
+    }
     drop((write_end, read_end));
     let status = child.wait()?;
     ensure!(status.success(), "the server ended with {status}");
