@@ -11,6 +11,7 @@ mod formats;
 mod json;
 mod known;
 mod node;
+mod reader;
 mod table;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use std::fmt;
 
 pub use argv::{ArgvConfig, configs_in_argv};
 pub use known::{Match, ServerList};
+pub use reader::UserReader;
 pub use table::{ENVIRONMENT, Scope};
 
 use crate::discover::identity::ServerIdentity;

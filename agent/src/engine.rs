@@ -7,9 +7,11 @@
 mod agents;
 pub mod backend;
 pub mod conversation;
+pub mod counter;
 pub mod describe;
 pub mod doctor;
 mod early;
+pub mod judge;
 mod lifecycle;
 pub mod live;
 pub mod outside;
@@ -37,6 +39,7 @@ use crate::discover::agents::{AgentTable, PatternError};
 use crate::discover::tracker::{InstanceId, Limits, Tracker, UnknownAgents};
 use agents::Endpoint;
 use early::Early;
+use judge::Judge;
 use live::Live;
 use outside::Outside;
 use servers::Server;
@@ -114,6 +117,7 @@ pub struct Engine {
     tracker: Tracker,
     agents: AgentTable,
     outside: Outside,
+    judge: Judge,
     servers: HashMap<InstanceId, Server>,
     keys: HashMap<StreamKey, (InstanceId, Direction)>,
     early: Early,
@@ -141,7 +145,12 @@ pub fn to_wall(boot: u64) -> Time {
 
 impl Engine {
     /// An engine with a running sensor, and the events it will read.
-    pub fn new(config: Config, live: Live, shared: Arc<Shared>) -> Result<(Self, SensorEvents), EngineError> {
+    pub fn new(
+        config: Config,
+        live: Live,
+        shared: Arc<Shared>,
+        judge: Judge,
+    ) -> Result<(Self, SensorEvents), EngineError> {
         let agents = AgentTable::new(&patterns(&config))?;
         let boot = boot_id();
         let mut engine = Self {
@@ -153,6 +162,7 @@ impl Engine {
             boot,
             agents,
             outside: Outside::default(),
+            judge,
             servers: HashMap::new(),
             keys: HashMap::new(),
             early: Early::default(),
@@ -321,7 +331,7 @@ impl Engine {
         self.act(actions, now);
         for server in self.servers.values_mut() {
             if let Some(conversation) = server.conversation_mut() {
-                conversation.tick(now, &mut self.live);
+                conversation.tick(now, &mut self.judge, &mut self.live);
             }
         }
         self.end_lingering(now);

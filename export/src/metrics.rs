@@ -67,6 +67,7 @@ pub struct Metrics {
     enabled: IntGauge,
     config_reload: IntCounterVec,
     drift: IntCounterVec,
+    pinned_drift: IntCounterVec,
     findings: IntCounterVec,
     cost_tokens: IntCounterVec,
     definition_tokens: IntGaugeVec,
@@ -168,6 +169,12 @@ impl Metrics {
                 "mcp_integrity_drift_count_total",
                 "Changes of a tool's definition against its baseline.",
                 &["server", "change"],
+            )?,
+            pinned_drift: counters(
+                r,
+                "kams_pinned_drift_count_total",
+                "Those changes of definitions whose baseline a person had pinned.",
+                &["server", "change", "severity"],
             )?,
             findings: counters(
                 r,

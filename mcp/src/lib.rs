@@ -4,6 +4,30 @@
 //! agent and a server) reads each line as an [`Envelope`], pairs requests with answers and gives typed [`Event`]s.
 //! [`Confirm`] answers the earlier question whether a stream is MCP at all; [`visible`] lists what a model reads of
 //! an answer. Time is a value in nanoseconds, of any clock that does not run backwards by much.
+//!
+//! ```
+//! use kams_mcp::{Direction, Framer, Session, visible};
+//!
+//! let mut to_server = Framer::default();
+//! let mut to_client = Framer::default();
+//! let mut session = Session::default();
+//! let call = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"look\"}}\n";
+//! to_server.push(call, |frame| {
+//!     let events = session.feed(Direction::ToServer, frame, 1_000);
+//!     let (_, call) = events[0].tool_call().unwrap();
+//!     assert_eq!(call.name, "look");
+//! });
+//! let answer = b"{\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"fog\"}]},\"jsonrpc\":\"2.0\"}\n";
+//! to_client.push(answer, |frame| {
+//!     let events = session.feed(Direction::ToClient, frame, 5_000);
+//!     let result = events[0].tool_result().unwrap();
+//!     assert_eq!(result.call.unwrap().subject.as_deref(), Some("look"));
+//!     assert_eq!(result.latency, Some(4_000));
+//!     visible::texts(&result.result, &mut |text| {
+//!         assert_eq!((text.path.to_string().as_str(), &*text.text), ("$.content[0].text", "fog"));
+//!     });
+//! });
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod confirm;

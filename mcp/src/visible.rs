@@ -1,21 +1,76 @@
 //! What a model reads of an answer: each text with its place.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use crate::json::{Cursor, Json, Token, Tokens, pick, string, unescape};
+use crate::json::{Cursor, Json, Token, Tokens, cut, pick, string, unescape};
 
-/// Longest path that is built, in bytes; deeper places keep the path of their ancestor.
+/// Longest path that is written, in bytes; what is longer ends in an ellipsis.
 const MAX_PATH: usize = 512;
+
+/// Deeper places have the path of their ancestor at this depth.
+const MAX_SEGMENTS: usize = 256;
 
 /// A text that a model may read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Text<'a, 'p> {
     /// Where it stands, from the result object on, such as `$.content[0].text`.
-    pub path: &'p str,
+    pub path: Path<'p>,
     /// What kind of place that is.
     pub origin: Origin,
     /// The text, decoded.
     pub text: Cow<'a, str>,
+}
+
+/// A place within a value. Written out only when asked for: most texts are clean and nobody wants their place.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Path<'p>(&'p [Segment<'p>]);
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Segment<'a> {
+    /// A member by its key, escapes and all.
+    Key(&'a str),
+    /// An element, counted from 0; the largest value before the first one.
+    Index(usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::from("$");
+        for segment in self.0 {
+            match segment {
+                Segment::Key(key) => push_key(&mut text, &unescape(key)),
+                Segment::Index(index) => text.extend(["[", &index.to_string(), "]"]),
+            }
+            if text.len() > MAX_PATH {
+                text.truncate(cut(&text, MAX_PATH).len());
+                text.push('…');
+                break;
+            }
+        }
+        f.write_str(&text)
+    }
+}
+
+fn push_key(out: &mut String, key: &str) {
+    let plain = !key.is_empty()
+        && !key.starts_with(|c: char| c.is_ascii_digit())
+        && key
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
+    if plain {
+        out.push('.');
+        out.push_str(key);
+        return;
+    }
+    out.push_str("['");
+    for c in cut(key, MAX_PATH).chars() {
+        if matches!(c, '\'' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out.push_str("']");
 }
 
 /// Kinds of places.
@@ -60,14 +115,14 @@ pub struct Weight {
 /// Which of them it is need not be known: their members have different names. `_meta` is left out.
 pub fn texts<'a>(result: &'a Json<'_>, sink: &mut dyn FnMut(Text<'a, '_>)) -> Weight {
     let mut walk = Walk {
-        path: Path::new(),
+        path: Vec::new(),
         sink,
         weight: Weight::default(),
     };
     let mut cursor = Cursor::new(result.get());
     if cursor.enter(b'{') {
         while let Some(key) = cursor.key() {
-            walk.member(&unescape(key), &mut cursor);
+            walk.member(key, &mut cursor);
         }
     }
     walk.weight
@@ -76,7 +131,7 @@ pub fn texts<'a>(result: &'a Json<'_>, sink: &mut dyn FnMut(Text<'a, '_>)) -> We
 /// Calls `sink` with the message of an `error` member and the strings of its data.
 pub fn error_texts<'a>(error: &'a Json<'_>, sink: &mut dyn FnMut(Text<'a, '_>)) {
     let mut walk = Walk {
-        path: Path::new(),
+        path: Vec::new(),
         sink,
         weight: Weight::default(),
     };
@@ -85,9 +140,9 @@ pub fn error_texts<'a>(error: &'a Json<'_>, sink: &mut dyn FnMut(Text<'a, '_>)) 
         walk.text("message", message, Origin::Error);
     }
     if let Some(data) = data {
-        walk.path.member("data");
+        walk.path.push(Segment::Key("data"));
         walk.all(data, Origin::Error);
-        walk.path.up();
+        walk.path.pop();
     }
 }
 
@@ -95,7 +150,7 @@ pub fn error_texts<'a>(error: &'a Json<'_>, sink: &mut dyn FnMut(Text<'a, '_>)) 
 /// [`Origin::Key`] and the path of their value.
 pub fn strings<'a>(value: &'a Json<'_>, origin: Origin, sink: &mut dyn FnMut(Text<'a, '_>)) {
     let mut walk = Walk {
-        path: Path::new(),
+        path: Vec::new(),
         sink,
         weight: Weight::default(),
     };
@@ -103,7 +158,7 @@ pub fn strings<'a>(value: &'a Json<'_>, origin: Origin, sink: &mut dyn FnMut(Tex
 }
 
 struct Walk<'s, 'a> {
-    path: Path,
+    path: Vec<Segment<'a>>,
     sink: &'s mut dyn FnMut(Text<'a, '_>),
     weight: Weight,
 }
@@ -117,24 +172,24 @@ impl<'a> Walk<'_, 'a> {
             self.weight.text_bytes += text.len() as u64;
         }
         (self.sink)(Text {
-            path: self.path.get(),
+            path: Path(&self.path),
             origin,
             text,
         });
     }
 
-    fn text(&mut self, member: &str, value: &'a str, origin: Origin) {
+    fn text(&mut self, member: &'a str, value: &'a str, origin: Origin) {
         if let Some(text) = string(value) {
-            self.path.member(member);
+            self.path.push(Segment::Key(member));
             self.emit(origin, text);
-            self.path.up();
+            self.path.pop();
         }
     }
 
     /// A member of the result.
-    fn member(&mut self, key: &str, cursor: &mut Cursor<'a>) {
-        self.path.member(key);
-        match key {
+    fn member(&mut self, key: &'a str, cursor: &mut Cursor<'a>) {
+        self.path.push(Segment::Key(key));
+        match unescape(key).as_ref() {
             "content" => self.blocks(cursor),
             "structuredContent" => {
                 let value = cursor.value();
@@ -152,7 +207,7 @@ impl<'a> Walk<'_, 'a> {
                 cursor.value();
             }
         }
-        self.path.up();
+        self.path.pop();
     }
 
     /// `content` is an array of blocks, or one block (sampling, prompt messages); some servers send a bare string.
@@ -169,12 +224,18 @@ impl<'a> Walk<'_, 'a> {
             cursor.value();
             return;
         }
-        let mut index = 0;
+        self.path.push(Segment::Index(usize::MAX));
         while cursor.element() {
-            self.path.index(index);
+            self.step();
             item(self, cursor);
-            self.path.up();
-            index += 1;
+        }
+        self.path.pop();
+    }
+
+    /// Goes on to the next element, where the path ends in an array.
+    fn step(&mut self) {
+        if let Some(Segment::Index(index)) = self.path.last_mut() {
+            *index = index.wrapping_add(1);
         }
     }
 
@@ -208,9 +269,9 @@ impl<'a> Walk<'_, 'a> {
             Some("audio") => self.weight.audio_bytes += decoded(data),
             Some("resource") => {
                 if let Some(resource) = resource {
-                    self.path.member("resource");
+                    self.path.push(Segment::Key("resource"));
                     self.resource(resource);
-                    self.path.up();
+                    self.path.pop();
                 }
             }
             Some("resource_link") => {
@@ -241,9 +302,9 @@ impl<'a> Walk<'_, 'a> {
         }
         while let Some(key) = cursor.key() {
             if unescape(key) == "content" {
-                self.path.member("content");
+                self.path.push(Segment::Key("content"));
                 self.blocks(cursor);
-                self.path.up();
+                self.path.pop();
             } else {
                 cursor.value();
             }
@@ -252,42 +313,51 @@ impl<'a> Walk<'_, 'a> {
 
     /// All strings and keys of a value.
     fn all(&mut self, value: &'a str, origin: Origin) {
-        // One entry per open container: the index of an array, none for an object.
-        let mut open: Vec<Option<usize>> = Vec::new();
+        let base = self.path.len();
+        // Containers that are open beyond the longest path.
+        let mut beyond = 0_usize;
         for token in Tokens::new(value) {
-            if !matches!(token, Token::Key(_) | Token::CloseObject | Token::CloseArray)
-                && let Some(Some(index)) = open.last_mut()
-            {
-                self.path.index(*index);
-                *index += 1;
-            }
+            let here = beyond == 0 && self.path.len() > base;
             match token {
-                Token::OpenObject => open.push(None),
-                Token::OpenArray => open.push(Some(0)),
+                Token::OpenObject | Token::OpenArray => {
+                    if here {
+                        self.step();
+                    }
+                    if beyond > 0 || self.path.len() >= MAX_SEGMENTS {
+                        beyond += 1;
+                    } else if token == Token::OpenObject {
+                        self.path.push(Segment::Key(""));
+                    } else {
+                        self.path.push(Segment::Index(usize::MAX));
+                    }
+                }
                 Token::CloseObject | Token::CloseArray => {
-                    open.pop();
-                    if !open.is_empty() {
-                        self.path.up();
+                    if beyond > 0 {
+                        beyond -= 1;
+                    } else if here {
+                        self.path.pop();
                     }
                 }
                 Token::Key(key) => {
-                    let key = unescape(key);
-                    self.path.member(&key);
-                    self.emit(Origin::Key, key);
+                    if here && let Some(last) = self.path.last_mut() {
+                        *last = Segment::Key(key);
+                    }
+                    self.emit(Origin::Key, unescape(key));
                 }
                 Token::String(text) => {
-                    self.emit(origin, unescape(text));
-                    if !open.is_empty() {
-                        self.path.up();
+                    if here {
+                        self.step();
                     }
+                    self.emit(origin, unescape(text));
                 }
                 Token::Scalar(_) => {
-                    if !open.is_empty() {
-                        self.path.up();
+                    if here {
+                        self.step();
                     }
                 }
             }
         }
+        self.path.truncate(base);
     }
 }
 
@@ -300,68 +370,6 @@ fn decoded(data: Option<&str>) -> u64 {
     digits / 4 * 3 + (digits % 4).saturating_sub(1)
 }
 
-/// A JSON path that grows and shrinks with the walk.
-struct Path {
-    text: String,
-    /// Length before each segment.
-    marks: Vec<usize>,
-}
-
-impl Path {
-    fn new() -> Self {
-        Self {
-            text: "$".to_owned(),
-            marks: Vec::new(),
-        }
-    }
-
-    fn get(&self) -> &str {
-        &self.text
-    }
-
-    fn member(&mut self, name: &str) {
-        self.marks.push(self.text.len());
-        if self.text.len() + name.len() + 4 > MAX_PATH {
-            return;
-        }
-        let plain = !name.is_empty()
-            && !name.starts_with(|c: char| c.is_ascii_digit())
-            && name
-                .chars()
-                .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
-        if plain {
-            self.text.push('.');
-            self.text.push_str(name);
-        } else {
-            self.text.push_str("['");
-            self.text.extend(name.chars().flat_map(|c| {
-                match c {
-                    '\'' | '\\' => [Some('\\'), Some(c)],
-                    other => [Some(other), None],
-                }
-                .into_iter()
-                .flatten()
-            }));
-            self.text.push_str("']");
-        }
-    }
-
-    fn index(&mut self, index: usize) {
-        self.marks.push(self.text.len());
-        if self.text.len() + 24 <= MAX_PATH {
-            self.text.push('[');
-            self.text.push_str(&index.to_string());
-            self.text.push(']');
-        }
-    }
-
-    fn up(&mut self) {
-        if let Some(mark) = self.marks.pop() {
-            self.text.truncate(mark);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -370,7 +378,7 @@ mod tests {
         let json = Json::parse(text).unwrap();
         let mut found = Vec::new();
         let weight = texts(&json, &mut |t| {
-            found.push((t.path.to_owned(), t.origin, t.text.into_owned()));
+            found.push((t.path.to_string(), t.origin, t.text.into_owned()));
         });
         (found, weight)
     }
@@ -462,7 +470,7 @@ mod tests {
         let last = found.last().unwrap();
         assert_eq!(*last, row("$.structuredContent[1]", Origin::Structured, "after"));
         assert!(found.iter().any(|(_, _, text)| text == "found"));
-        assert!(found.iter().all(|(path, _, _)| path.len() <= MAX_PATH));
+        assert!(found.iter().all(|(path, _, _)| path.len() <= MAX_PATH + 16));
     }
 
     #[test]

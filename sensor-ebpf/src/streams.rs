@@ -39,7 +39,6 @@ pub fn insert(object: u64, op: u32, ino: u64, server: u32, agent: u32) -> bool {
 /// Notes a loss on a stream and in the counters.
 #[inline(always)]
 pub fn lose(value: *mut StreamValue, loss: Loss, bytes: u64) {
-    count(loss);
     // SAFETY: `value` is a valid entry of the table, checked by the verifier. `lost_bytes` is added to atomically;
     // the other members are plain stores that two CPUs may race on: a count that misses one of two simultaneous
     // losses still grows, and that is what the reader looks for.
@@ -48,6 +47,8 @@ pub fn lose(value: *mut StreamValue, loss: Loss, bytes: u64) {
         (*value).lost_reasons |= loss.bit();
         (*value).lost_count += 1;
     }
+    // Last, because a change of the counter makes the reader look at the stream.
+    count(loss);
 }
 
 /// Adds atomically, without needing the old value: every kernel with BPF atomics has this one.

@@ -12,7 +12,7 @@ pub(crate) const ONE_BYTE_ECHO: Option<&[u8]> = Some(&[
     // program header: load the whole file at 0x400000, readable and executable
     1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, //
     0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, //
-    166, 0, 0, 0, 0, 0, 0, 0, 166, 0, 0, 0, 0, 0, 0, 0, //
+    167, 0, 0, 0, 0, 0, 0, 0, 167, 0, 0, 0, 0, 0, 0, 0, //
     0, 0x10, 0, 0, 0, 0, 0, 0, //
     0x31, 0xc0, // xor eax, eax (read)
     0x31, 0xff, // xor edi, edi

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, PerCpuArray, RingBuf};
 use kams_sensor_abi::loss::Loss;
@@ -16,8 +17,10 @@ use crate::record::{LostTotals, Record, parse};
 use crate::streams::{StreamTable, key_of};
 use crate::sweep::Hint;
 
-/// Longest sleep while something may have to be told without a ring record, ms.
-const TICK_MS: i32 = 250;
+/// Time between looks at the counters while something may have to be told without a ring record.
+const TICK: Duration = Duration::from_millis(250);
+/// Longest sleep while nothing happens.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// What the reader thread owns.
 pub(crate) struct Reader {
@@ -40,7 +43,8 @@ pub(crate) struct Reader {
 pub(crate) struct Told {
     streams: HashMap<(StreamKey, StreamId), LostTotals>,
     lifecycle: u64,
-    payload: u64,
+    /// Sum of every counter when the table was last looked at.
+    all: u64,
 }
 
 impl Told {
@@ -68,20 +72,30 @@ impl Told {
 impl Reader {
     /// Runs until stopped or until nobody receives any more.
     pub(crate) fn run(mut self) {
+        let mut looked = Instant::now();
+        // Something arrived since the last look at the counters, so losses may have.
+        let mut active = true;
         while !self.stop.load(Ordering::Acquire) && !self.sender.is_closed() {
-            self.drain();
-            if self.payload_on.load(Ordering::Acquire) || self.sender.has_untold() {
+            active |= self.drain();
+            active |= self.payload_on.load(Ordering::Acquire) || self.sender.has_untold();
+            if active && looked.elapsed() >= TICK {
                 self.look_for_untold();
+                looked = Instant::now();
+                active = false;
             }
-            self.sleep();
+            self.wait(if active { TICK } else { IDLE });
         }
     }
 
-    fn drain(&mut self) {
+    /// Delivers what is there; whether there was anything.
+    fn drain(&mut self) -> bool {
         // One record at a time: its ring space is free again before the next is parsed.
+        let mut any = false;
         while let Some(record) = self.next_record() {
             self.deliver(record);
+            any = true;
         }
+        any
     }
 
     /// The next record that is understood; others are counted.
@@ -150,14 +164,14 @@ impl Reader {
                 reason: reason_of(Loss::RingLifecycle),
             });
         }
-        let payload = self.counter(Loss::RingPayload);
-        if payload == self.told.payload && self.told.streams.len() < 4096 {
+        let all = Loss::ALL.iter().map(|&loss| self.counter(loss)).sum();
+        if all == self.told.all && self.told.streams.len() < 4096 {
             return;
         }
-        self.told.payload = payload;
-        let all = self.streams.all_values();
-        let mut living = HashMap::with_capacity(all.len().min(self.told.streams.len()));
-        for (key, value) in all {
+        self.told.all = all;
+        let streams = self.streams.all_values();
+        let mut living = HashMap::with_capacity(streams.len().min(self.told.streams.len()));
+        for (key, value) in streams {
             let place = (key_of(key.object, key.op), StreamId(value.id));
             let totals = LostTotals {
                 bytes: value.lost_bytes,
@@ -179,18 +193,9 @@ impl Reader {
             .map_or(0, |values| values.iter().sum())
     }
 
-    fn sleep(&self) {
-        let timeout = if self.payload_on.load(Ordering::Acquire) || self.sender.has_untold() {
-            TICK_MS
-        } else {
-            // Lifecycle losses are told with the next tick after the next record; a minute bounds it.
-            60_000
-        };
-        self.wait(timeout);
-    }
-
-    /// Waits for a record or a wake-up, at most `timeout_ms`.
-    pub(crate) fn wait(&self, timeout_ms: i32) {
+    /// Waits for a record or a wake-up, at most `timeout`.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let timeout_ms = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
         let mut fds = [
             libc::pollfd {
                 fd: self.ring.as_raw_fd(),

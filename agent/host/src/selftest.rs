@@ -167,7 +167,7 @@ fn collect(reader: &mut Reader, own: u32, child: u32, nonce: &str) -> Seen {
             if Instant::now() >= deadline {
                 break;
             }
-            reader.wait(20);
+            reader.wait(Duration::from_millis(20));
             continue;
         };
         match record {

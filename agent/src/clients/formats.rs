@@ -220,10 +220,8 @@ mod tests {
         let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for n in 1..12 {
             let last = n - 1;
-            laughs.push_str(&format!(
-                "a{n}: &a{n} [{}]\n",
-                vec![format!("*a{last}"); 9].join(", ")
-            ));
+            let items = vec![format!("*a{last}"); 9].join(", ");
+            laughs += &["a", &n.to_string(), ": &a", &n.to_string(), " [", &items, "]\n"].concat();
         }
         assert!(yaml(&laughs).is_err());
         assert!(toml(&format!("a = {}", "[".repeat(100_000))).is_err());

@@ -122,7 +122,7 @@ fn every_client_in_its_own_form() {
     assert_eq!(out.problems.len(), 1, "{:?}", out.problems);
     assert_eq!((out.problems[0].client, out.problems[0].line), ("continue", 8));
     let shown = format!("{out:?}");
-    for secret in ["hunter2", "SECRET", "u:p", "server-memory\"", "k=v"] {
+    for secret in ["hunter2", "SECRET", "u:p", "\"-y\"", "k=v"] {
         assert!(!shown.contains(secret), "{secret} in {shown}");
     }
     assert!(shown.contains("TOKEN"));
@@ -173,7 +173,7 @@ fn problems_say_where_and_what_to_do() {
 fn too_many_servers_are_cut_with_a_word() {
     let mut text = "{\"mcpServers\": {".to_owned();
     for n in 0..=MAX_SERVERS {
-        text.push_str(&format!("\"s{n}\": {{\"command\": \"c\"}},"));
+        text += &["\"s", &n.to_string(), "\": {\"command\": \"c\"},"].concat();
     }
     text.push_str("\"z\": {\"command\": \"c\"}}}");
     let out = read_all(&[("/home/u/.claude.json", Box::leak(text.into_boxed_str()))]);

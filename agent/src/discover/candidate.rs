@@ -246,7 +246,8 @@ mod tests {
     #[test]
     fn spawn_shapes_of_real_clients() {
         // (what, fds, parent's fd 0, expected)
-        let table: [(&str, [FdShape; 3], u64, Result<(), Reason>); 12] = [
+        type Row = (&'static str, [FdShape; 3], u64, Result<(), Reason>);
+        let table: [Row; 12] = [
             (
                 "claude, opencode, gemini: three socketpairs",
                 [unix(10), unix(20), unix(30)],

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use kams_export::view::{EventView, Time, Transport};
-use kams_mcp::{Direction, Frame, FrameKind, Nanos, Session};
+use kams_mcp::{Direction, Event, Frame, FrameKind, Nanos, Session};
 
 use super::describe::{self, Tally};
+use super::judge::{self, Case, Judge};
 use super::sink::Sink;
 use super::stream::{Begins, Piece, Stream};
 
@@ -88,41 +89,34 @@ impl Conversation {
     }
 
     /// Takes a piece of one direction.
-    pub fn push(&mut self, direction: Direction, piece: Piece, sink: &mut dyn Sink) {
-        self.with(direction, sink, |stream, on_frame| stream.push(piece, on_frame));
+    pub fn push(&mut self, direction: Direction, piece: Piece, judge: &mut Judge, sink: &mut dyn Sink) {
+        self.with(direction, judge, sink, |stream, on_frame| stream.push(piece, on_frame));
     }
 
     /// Bytes of one direction were lost.
-    pub fn gap(&mut self, direction: Direction, lost: u64, time: Nanos, sink: &mut dyn Sink) {
+    pub fn gap(&mut self, direction: Direction, lost: u64, time: Nanos, judge: &mut Judge, sink: &mut dyn Sink) {
         let mut event = self.event(kams_export::view::EventKind::Gap, time);
         event.direction = Some(describe::direction(direction));
         event.bytes = (lost > 0).then_some(lost);
         event.gap = true;
         sink.event(event);
-        self.with(direction, sink, |stream, on_frame| stream.gap(lost, on_frame));
+        self.with(direction, judge, sink, |stream, on_frame| stream.gap(lost, on_frame));
     }
 
     /// Lets time limits take effect.
-    pub fn tick(&mut self, now: Nanos, sink: &mut dyn Sink) {
+    pub fn tick(&mut self, now: Nanos, judge: &mut Judge, sink: &mut dyn Sink) {
         for direction in [Direction::ToServer, Direction::ToClient] {
-            self.with(direction, sink, |stream, on_frame| stream.tick(now, on_frame));
+            self.with(direction, judge, sink, |stream, on_frame| stream.tick(now, on_frame));
         }
     }
 
     /// The conversation is over.
-    pub fn finish(&mut self, now: Nanos, sink: &mut dyn Sink) {
+    pub fn finish(&mut self, now: Nanos, judge: &mut Judge, sink: &mut dyn Sink) {
         for direction in [Direction::ToServer, Direction::ToClient] {
-            self.with(direction, sink, |stream, on_frame| stream.finish(now, on_frame));
+            self.with(direction, judge, sink, |stream, on_frame| stream.finish(now, on_frame));
         }
         for event in self.session.finish() {
-            describe::describe(
-                &self.party,
-                (self.to_wall)(now),
-                &self.session,
-                &event,
-                &mut self.tally,
-                sink,
-            );
+            told(&self.party, self.to_wall, &self.session, &event, &mut self.tally, judge, sink);
         }
     }
 
@@ -134,7 +128,7 @@ impl Conversation {
     fn with(
         &mut self,
         direction: Direction,
-        sink: &mut dyn Sink,
+        judge: &mut Judge, sink: &mut dyn Sink,
         work: impl FnOnce(&mut Stream, &mut dyn FnMut(Frame<'_>, Nanos)),
     ) {
         let Self {
@@ -152,10 +146,26 @@ impl Conversation {
         work(stream, &mut |frame, time| {
             count(&frame, sink);
             for event in session.feed(direction, frame, time) {
-                describe::describe(party, to_wall(event.time), session, &event, tally, sink);
+                told(party, *to_wall, session, &event, tally, judge, sink);
             }
         });
     }
+}
+
+fn told(
+    party: &Party,
+    to_wall: ToWall,
+    session: &Session,
+    event: &Event<'_>,
+    tally: &mut Tally,
+    judge: &mut Judge,
+    sink: &mut dyn Sink,
+) {
+    let time = to_wall(event.time);
+    describe::describe(party, time, session, event, tally, sink);
+    let request_id = judge::request_id(event);
+    let case = Case { party, time, mono: event.time, session, request_id, gap: event.gap };
+    judge.look(&case, event, sink);
 }
 
 fn count(frame: &Frame<'_>, sink: &mut dyn Sink) {

@@ -7,13 +7,18 @@
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
+use kams_detect::Finding;
+use kams_detect::cost::Point;
+use kams_detect::egress::Salt;
 use kams_export::jsonl;
 use kams_export::metrics::Operation;
 use kams_export::view::{EventKind, EventView, FindingRecord, Record, Time, Transport};
 use kams_mcp::{Direction, Nanos};
+use kams_policy::Policy;
 use serde::Deserialize;
 
 use super::conversation::{Conversation, Limits, Party};
+use super::judge::Judge;
 use super::sink::Sink;
 use super::stream::{Begins, Piece};
 
@@ -56,7 +61,11 @@ struct Recorded {
 }
 
 /// Replays one recording; `name` stands for the server. Events and findings go to `out` as JSON lines.
-pub fn replay(name: &str, input: &mut dyn BufRead, out: &mut dyn Write) -> Result<(), ReplayError> {
+pub fn replay(
+    name: &str,
+    policy: Arc<Policy>, input: &mut dyn BufRead,
+    out: &mut dyn Write,
+) -> Result<(), ReplayError> {
     let party = Party {
         server_id: 1,
         uid: nix::unistd::Uid::effective().as_raw(),
@@ -72,6 +81,7 @@ pub fn replay(name: &str, input: &mut dyn BufRead, out: &mut dyn Write) -> Resul
     };
     let mut conversation =
         Conversation::new(party, Begins::AtStart, limits, kams_mcp::Config::default(), wall);
+    let mut judge = Judge::new(policy, Salt::new(b"kams replay"), None);
     let mut sink = Lines {
         out,
         seq: 0,
@@ -104,12 +114,12 @@ pub fn replay(name: &str, input: &mut dyn BufRead, out: &mut dyn Write) -> Resul
             time: now,
             data: raw.into(),
         };
-        conversation.push(direction, piece, &mut sink);
+        conversation.push(direction, piece, &mut judge, &mut sink);
         if let Some(error) = sink.failed.take() {
             return Err(ReplayError::Write(error));
         }
     }
-    conversation.finish(now, &mut sink);
+    conversation.finish(now, &mut judge, &mut sink);
     sink.event(conversation.event(EventKind::ServerGone, now));
     sink.failed.map_or(Ok(()), |error| Err(ReplayError::Write(error)))
 }
@@ -186,9 +196,13 @@ impl Sink for Lines<'_> {
         self.record(Record::Event(event));
     }
 
-    fn finding(&mut self, finding: FindingRecord) {
-        self.record(Record::Finding(finding));
+    fn finding(&mut self, _: &Finding, record: FindingRecord) {
+        self.record(Record::Finding(record));
     }
+
+    fn cost(&mut self, _: u64, _: &Point) {}
+
+    fn definitions(&mut self, _: u64, _: &str, _: bool, _: Vec<String>) {}
 
     fn answered(&mut self, _: &Operation<'_>) {}
 

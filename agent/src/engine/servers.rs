@@ -188,7 +188,7 @@ impl Engine {
             self.act(actions, chunk.time_ns);
             return;
         }
-        server.conversation.push(direction, piece, &mut self.live);
+        server.conversation.push(direction, piece, &mut self.judge, &mut self.live);
         if direction == Direction::ToClient {
             self.tracker.agent_read(object);
         }
@@ -224,7 +224,7 @@ impl Engine {
             event.gap = true;
             self.live.event(event);
         }
-        server.conversation.gap(direction, lost, time, &mut self.live);
+        server.conversation.gap(direction, lost, time, &mut self.judge, &mut self.live);
     }
 
     /// The agent has read everything that a server wrote before it closed its output.
@@ -328,13 +328,13 @@ impl Engine {
         let cut = kept.bytes > KEPT_BACK;
         for (direction, held) in kept.pieces {
             match held {
-                Held::Piece(piece) => server.conversation.push(direction, piece, &mut self.live),
-                Held::Gap { lost, time } => server.conversation.gap(direction, lost, time, &mut self.live),
+                Held::Piece(piece) => server.conversation.push(direction, piece, &mut self.judge, &mut self.live),
+                Held::Gap { lost, time } => server.conversation.gap(direction, lost, time, &mut self.judge, &mut self.live),
             }
         }
         if cut {
             for direction in [Direction::ToServer, Direction::ToClient] {
-                server.conversation.gap(direction, 0, time, &mut self.live);
+                server.conversation.gap(direction, 0, time, &mut self.judge, &mut self.live);
             }
         }
         self.tell_identity(id);
@@ -418,7 +418,7 @@ impl Engine {
             self.live.registry.lock().remove_server(server.id);
             return;
         }
-        server.conversation.finish(time, &mut self.live);
+        server.conversation.finish(time, &mut self.judge, &mut self.live);
         let mut event = server.conversation.event(EventKind::ServerGone, time);
         event.reason = Some(gone_word(why).to_owned());
         self.live.event(event);

@@ -208,6 +208,7 @@ impl Definition {
         let mut whole = Surface::default();
         for (key, value) in self.schema.as_object().into_iter().flatten() {
             let one = Surface::of(value, key);
+            whole.places.extend(one.places);
             whole.properties.extend(one.properties);
             whole.required.extend(one.required);
         }

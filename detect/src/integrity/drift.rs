@@ -1,6 +1,6 @@
 //! `integrity.definition_drift`: a definition against its recorded baseline (seed 001).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::added::{added, excerpt};
 use super::definition::{Definition, Subject};
@@ -191,17 +191,20 @@ fn changed(before: &Definition, after: &Definition, pinned: bool, thresholds: Th
     findings
 }
 
-/// Which class a moved schema digest has, with the paths that say so.
+/// Which class a moved schema digest has, with the paths that say so. An object that is itself new or gone
+/// counts once, at its own place: what stands inside it is not compared.
 fn schema_class(before: &Surface, after: &Surface) -> (Change, Vec<String>) {
-    let gone: Vec<&String> = before.properties.difference(&after.properties).collect();
-    let new: Vec<&String> = after.properties.difference(&before.properties).collect();
-    // A removed property takes its "required" along; that is no widening by itself.
-    let freed: Vec<&String> = before
-        .required
-        .difference(&after.required)
-        .filter(|p| !gone.contains(p))
-        .collect();
-    let bound: Vec<&String> = after.required.difference(&before.required).collect();
+    type Facts = BTreeSet<(String, String)>;
+    let only = |here: &Facts, there: &Facts, places: &BTreeSet<String>| -> Vec<String> {
+        here.difference(there)
+            .filter(|f| places.contains(&f.0))
+            .map(|f| format!("{}.{}", f.0, f.1))
+            .collect()
+    };
+    let gone = only(&before.properties, &after.properties, &after.places);
+    let new = only(&after.properties, &before.properties, &before.places);
+    let freed = only(&before.required, &after.required, &after.places);
+    let bound = only(&after.required, &before.required, &before.places);
     let widened = !new.is_empty() || !freed.is_empty();
     let narrowed = !gone.is_empty() || !bound.is_empty();
     let class = match (widened, narrowed) {
@@ -209,16 +212,16 @@ fn schema_class(before: &Surface, after: &Surface) -> (Change, Vec<String>) {
         (false, true) => Change::SchemaNarrowed,
         _ => Change::SchemaChanged,
     };
-    let marked = |mark: &'static str, paths: Vec<&String>| {
-        paths
-            .into_iter()
-            .map(move |p| format!("{mark}{p}"))
-            .collect::<Vec<_>>()
-    };
-    let mut paths = marked("+", new);
-    paths.extend(marked("-", gone));
-    paths.extend(marked("optional ", freed));
-    paths.extend(marked("required ", bound));
+    let marked = [
+        ("+", new),
+        ("-", gone),
+        ("optional ", freed),
+        ("required ", bound),
+    ];
+    let paths = marked
+        .into_iter()
+        .flat_map(|(mark, paths)| paths.into_iter().map(move |p| format!("{mark}{p}")))
+        .collect();
     (class, paths)
 }
 

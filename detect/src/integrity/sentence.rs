@@ -172,6 +172,18 @@ impl Sentence<'_> {
                     break;
                 }
             }
+            // "I authorise you to skip": but "lets you to", "allows you to" offer.
+            if i >= 2
+                && self.spelled(i - 1).eq_ignore_ascii_case("to")
+                && self.is(i - 2, YOU)
+                && self.before(i - 2, 2, OFFER | THIRD).is_none()
+            {
+                return 0.9;
+            }
+            // "is to export", "have to send"
+            if i >= 2 && self.spelled(i - 1).eq_ignore_ascii_case("to") && self.is(i - 2, MODAL | THIRD) {
+                return 0.9;
+            }
             // "For each review also execute ...": an introduction, then the command.
             const INTRODUCTIONS: [&str; 9] = ["for", "to", "on", "at", "upon", "during", "with", "in", "by"];
             let start = (0..=i)

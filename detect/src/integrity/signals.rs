@@ -44,7 +44,8 @@ signals! {
     Redirected = "model_directed_imperative.answer_redirected", 0.58;
     Secrecy = "model_directed_imperative.secrecy", 0.62;
     Approval = "model_directed_imperative.approval_skipped", 0.58;
-    Addressed = "model_directed_imperative.addressed", 0.28;
+    Addressed = "model_directed_imperative.addressed", 0.44;
+    Obey = "model_directed_imperative.obey_text", 0.50;
     Authority = "model_directed_imperative.authority", 0.34;
     Persona = "model_directed_imperative.persona", 0.58;
     Priority = "model_directed_imperative.priority", 0.60;
@@ -81,6 +82,7 @@ const UNITS: &[(Signal, Unit)] = &[
     (Signal::Override, command::overrides),
     (Signal::Protections, command::protections),
     (Signal::Redirected, command::redirected),
+    (Signal::Obey, command::obey),
     (Signal::Persona, command::persona),
     (Signal::Priority, command::priority),
     (Signal::Persistence, command::persistence),

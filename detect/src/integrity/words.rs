@@ -173,6 +173,18 @@ impl Reader<'_> {
                     }
                     at += 1 + indent;
                 }
+                // ".env": a name that starts with a dot.
+                Kind::Stop
+                    if byte == b'.'
+                        && bytes
+                            .get(at + 1)
+                            .is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'.'))
+                        && bytes
+                            .get(at.wrapping_sub(1))
+                            .is_none_or(|b| !b.is_ascii_alphanumeric()) =>
+                {
+                    at = self.odd_word(at);
+                }
                 Kind::Stop => {
                     let ends = bytes.get(at + 1).is_none_or(|b| {
                         b.is_ascii_whitespace()
@@ -406,6 +418,14 @@ impl Reader<'_> {
                 before = hash;
             }
         }
+        // GITHUB_TOKEN, DB_PASSWORD: names of variables that hold secrets.
+        let ending = path.rsplit('_').next().unwrap_or_default();
+        if path.contains('_')
+            && path.bytes().all(|b| !b.is_ascii_lowercase())
+            && ["TOKEN", "KEY", "SECRET", "PASSWORD", "PASS", "PWD", "CREDENTIALS"].contains(&ending)
+        {
+            secret |= SECRET;
+        }
         let lower = path.to_ascii_lowercase();
         let known = [
             "/.aws",
@@ -428,6 +448,11 @@ impl Reader<'_> {
         ];
         if known.iter().any(|k| lower.contains(k)) {
             secret |= SECRET;
+        }
+        // What lies beside the keys and is no secret.
+        if lower.ends_with(".ssh/config") || lower.ends_with(".env.example") || lower.ends_with("known_hosts")
+        {
+            secret = 0;
         }
         secret
     }

@@ -121,6 +121,12 @@ impl Metrics {
         self.drift.with_label_values(&[server.as_str(), change]).inc();
     }
 
+    /// Counts a drift of a pinned definition: what pages.
+    pub fn pinned_drift(&self, server: &str, change: &'static str, severity: &'static str) {
+        let server = self.server_label(server);
+        self.pinned_drift.with_label_values(&[server.as_str(), change, severity]).inc();
+    }
+
     /// Counts a finding that is no definition drift.
     pub fn finding(&self, detector: &str, severity: &str, action: &str) {
         self.findings

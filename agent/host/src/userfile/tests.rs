@@ -23,7 +23,7 @@ fn open(user: &HostUser) -> UserFiles {
     UserFiles::open(
         user,
         Limits {
-            time: Duration::from_secs(60),
+            time: Duration::from_mins(1),
             ..Limits::default()
         },
     )

@@ -239,9 +239,9 @@ impl Reader<'_> {
 
     fn variable(&self, name: &str, word: &mut String) {
         if name == "HOME" {
-            word.push_str(self.home)
+            word.push_str(self.home);
         } else {
-            word.push(UNKNOWN)
+            word.push(UNKNOWN);
         }
     }
 }

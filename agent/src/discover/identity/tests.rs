@@ -3,6 +3,9 @@ use std::collections::BTreeMap;
 use super::*;
 use proptest::prelude::*;
 
+/// Executable and arguments of one process of a chain.
+type Stage = (&'static str, &'static [&'static str]);
+
 /// A file system of links and texts. Every text's path exists; a link leads to its target.
 #[derive(Default)]
 struct Disk {
@@ -122,7 +125,7 @@ fn a_chain_has_one_name_at_every_stage() {
     let everything = "npm:@modelcontextprotocol/server-everything";
     let time = "pypi:mcp-server-time";
     // (stage's executable, its arguments)
-    let chains: [(&str, &[(&str, &[&str])]); 5] = [
+    let chains: [(&str, &[Stage]); 5] = [
         (
             everything,
             &[
@@ -409,6 +412,8 @@ fn a_shell_text_is_read_and_never_kept() {
     assert_ne!(unknown, shell("npx -y \"$PKG2\" --key s3cret"));
     let code = name("/usr/bin/python3", &["python3", "-c", "print('s3cret')"], &Blind).identity;
     assert!(code.to_string().starts_with("inline:python-") && code.is_specific());
+    // A console script named by its path.
+    assert_eq!(shell("/opt/tool/bin/short --x"), "pypi:long-distribution");
     // An npm child: only the link tells which package the command is of.
     assert_eq!(shell("mcp-server-everything"), "bin:mcp-server-everything");
 }
@@ -473,6 +478,10 @@ fn a_process_cannot_name_itself() {
     // argv[0] is the caller's to choose; the executable is not.
     assert_eq!(line("/tmp/evil", "kamsd --stdio", &Blind), "bin:evil");
     assert_eq!(line("/tmp/evil", "/usr/bin/npx -y good", &Blind), "bin:evil");
+    assert_eq!(
+        line("/usr/bin/python3", "/usr/bin/npx good", &Blind),
+        "file:/srv/demo/good"
+    );
     let odd = name("/tmp/a\u{202e}b\nc", &["x"], &Blind).identity;
     assert_eq!(odd.to_string(), "bin:a?b?c");
     let long = "x".repeat(10_000);

@@ -134,6 +134,12 @@ pub(super) fn absolute(path: &str, cwd: &str, home: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
+/// Whether a word ends in one of these extensions. Interpreters tell case apart, and so does this.
+pub(super) fn has_extension(word: &str, extensions: &[&str]) -> bool {
+    word.rsplit_once('.')
+        .is_some_and(|(_, extension)| extensions.contains(&extension))
+}
+
 /// The directory part of an absolute path.
 pub(super) fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {

@@ -1,6 +1,9 @@
+use super::facts::SECOND;
 use super::*;
+use crate::discover::agents::AgentKind;
 use crate::discover::agents::is_interpreter;
 use crate::discover::candidate::StreamKind;
+use crate::discover::candidate::{Candidate, Reason};
 use crate::discover::identity::{Blind, IdentityKind, Launch, identify};
 use crate::discover::opening::NotMcp;
 use proptest::prelude::*;

@@ -44,7 +44,7 @@ fn every_class_at_depth() {
             json!({"properties": {"a": {"type": "string"}}, "required": ["a"]}),
             "SCHEMA_NARROWED",
         ),
-        (json!({"properties": {"b": {}}}), "SCHEMA_NARROWED"),
+        (json!({"properties": {"b": {}}}), "SCHEMA_CHANGED"),
         (
             json!({"properties": {"a": {"type": "string"}, "b": {}}, "required": ["a", "b"]}),
             "SCHEMA_NARROWED",

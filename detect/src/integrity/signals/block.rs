@@ -48,7 +48,7 @@ static TEMPLATES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
             "</tool_result>",
             "<tool_call>",
             "</system>",
-            "\nhuman:",
+            "\n\nhuman:",
             "\n\nassistant:",
             "<|channel|>",
             "begin hidden instructions",
@@ -87,6 +87,7 @@ fn templates(text: &str, channel: Channel, regions: &mut Vec<Region>) {
             0..=12 => 1.0,
             13 | 15 => 0.8,
             18..=22 => 0.7,
+            24 | 25 => 1.4,
             27 => 1.0,
             29 => 0.5,
             _ => 0.5,
@@ -127,6 +128,11 @@ fn tags(text: &str, channel: Channel, regions: &mut Vec<Region>) {
         if name.starts_with(['/', '!', '#']) || name.contains(['=', '"', '\'', ',']) {
             continue;
         }
+        let name = name.trim_start_matches(['[', '<']);
+        let speaker = matches!(
+            name.to_ascii_lowercase().as_str(),
+            "system" | "assistant" | "developer"
+        );
         let (mut header, mut words) = (0, 0);
         for word in name
             .split(|c: char| !c.is_ascii_alphabetic())
@@ -148,9 +154,10 @@ fn tags(text: &str, channel: Channel, regions: &mut Vec<Region>) {
             (_, true) => 1.0,
             (b'>', false) if header & (SYSTEM | RULES | COVERT | SECRET) != 0 => 0.8,
             (b'>', false) => 0.3,
+            _ if speaker => 1.0,
             _ => 0.2,
         };
-        let strength = if channel == Channel::Result && !capitals {
+        let strength = if channel == Channel::Result && !capitals && !speaker {
             strength * 0.6
         } else {
             strength

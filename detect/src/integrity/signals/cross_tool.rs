@@ -27,7 +27,9 @@ pub(super) fn occasion(s: &Sentence<'_>) -> Option<Seen> {
     if s.channel == Channel::Result || !s.any(IDENT | TOOL) {
         return None;
     }
-    s.places(WHEN | ALWAYS).find_map(|i| {
+    // "Should `x` be called, ..."
+    let inverted = s.is(0, MODAL).then_some(0);
+    s.places(WHEN | ALWAYS).chain(inverted).find_map(|i| {
         let name = s.after(i, 6, IDENT)?;
         let called = s.near(name, 4, EXEC | OFFER)?;
         let ordered = s

@@ -1,9 +1,9 @@
 //! Where data should go: secrets taken, contents carried out, commands piped, payments rerouted.
 
 use crate::integrity::lexicon::{
-    ACT, ALWAYS, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, INSERT, MODAL, NEG,
-    PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW, THIRD, THIS, USER,
-    YOU,
+    ACT, ALWAYS, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, INSERT, MODAL,
+    NEG, PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW, THIRD, THIS,
+    USER, YOU,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -13,7 +13,10 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
         return None;
     }
     let reads = s.commands(READ).any(|c| c.1 >= 0.9);
-    let moves = s.commands(INSERT | SEND).any(|c| c.1 >= 0.9);
+    let moves = s.commands(INSERT | SEND).any(|(i, force)| {
+        force >= 0.9
+            && (s.is(i, SEND | FOREIGN) || s.clause(i, 8, THIS | CONTENT | PARAM | RESPOND).is_some())
+    });
     let mut best = None;
     for (i, force) in s.commands(READ | SEND | INSERT | SHOW) {
         let Some(target) = s.clause(i, 10, SECRET | CONVO).filter(|t| *t != i) else {
@@ -30,7 +33,8 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
             (true, false, false, false) => 0.25,
             (false, false, false, false) => 0.0,
         };
-        if s.is(target, PATH) {
+        // A file may be placed or shown honestly; its contents are another matter.
+        if s.is(target, PATH) && (s.is(i, READ | SEND) || s.between(i, target, CONTENT)) {
             strength += 0.25;
         }
         if reads && moves && hard {
@@ -42,7 +46,10 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
         if s.between(i, target, QUANT | CONTENT) {
             strength += 0.2;
         }
-        if s.places(PARAM).any(|p| p > i && s.placed(p) && p != target) {
+        if s.places(PARAM)
+            .any(|p| (p > i || s.is(p, FOREIGN)) && s.placed(p) && p != target)
+            && (reads || s.is(target, PATH | CONVO) || s.any(QUANT | CONTENT))
+        {
             strength += 0.2;
         }
         if s.any(BEFORE | COVERT) || s.any(MODAL | ALWAYS | YOU) && s.any(RESPOND | CONTENT) {
@@ -124,6 +131,7 @@ pub(super) fn side_parameter(s: &Sentence<'_>) -> Option<Seen> {
                 .is_some_and(|w| w.quoted && s.channel != Channel::Result || w.is(PARAM))
                 && s.placed(*j)
         });
+        let into = into.or_else(|| s.is(i, FOREIGN).then(|| s.before(i, 4, PARAM)).flatten());
         let Some(into) = into else { continue };
         let carried = s.between(i, into, THIS | CONTENT | QUANT | CONVO | SECRET);
         let strength = if s.after_secret && carried {
@@ -134,10 +142,13 @@ pub(super) fn side_parameter(s: &Sentence<'_>) -> Option<Seen> {
             } else {
                 0.4
             }
-        } else if s.between(i, into, CONVO | SECRET) {
+        } else if s.between(i, into, CONVO | PATH) || s.between(i, into, SECRET) && s.between(i, into, QUANT)
+        {
             0.7
+        } else if s.between(i, into, SECRET) {
+            0.35
         } else if s.between(i, into, QUANT) && s.between(i, into, CONTENT) {
-            0.6
+            0.4
         } else {
             0.0
         };
@@ -188,24 +199,28 @@ pub(super) fn shell(s: &Sentence<'_>) -> Option<Seen> {
 pub(super) fn rerouted(s: &Sentence<'_>) -> Option<Seen> {
     let i = s
         .places(RECIPIENT | SEND)
-        .find(|i| s.is(*i, RECIPIENT) || s.commanded(*i) > 0.8)?;
-    let place = s.places(DEST).next().or_else(|| {
-        // An account or telephone number.
-        (0..s.words.len()).find(|j| {
-            s.word(*j)
-                .and_then(|w| s.text.get(w.start..w.end))
-                .is_some_and(|t| t.bytes().filter(u8::is_ascii_digit).count() >= 6)
-        })
-    })?;
+        .find(|i| s.is(*i, RECIPIENT) || s.commanded(*i) > 0.8)
+        .or_else(|| s.places(ACT).find(|i| s.commanded(*i) > 0.8))?;
+    // An account or telephone number: one long run of digits, or several groups.
+    let digits = |j: usize| s.spelled(j).bytes().filter(u8::is_ascii_digit).count();
+    let account = (0..s.words.len()).find(|j| digits(*j) > 0 && (*j..j + 6).map(digits).sum::<usize>() >= 8);
+    let place = s.places(DEST).next().or(account)?;
     let changed = s.commands(ACT).find(|c| c.1 >= 0.9);
     let instead = s.places(PREFER).next();
     let obliged = s.any(MODAL | ALWAYS) && s.places(PAST).next().is_some();
     let strength = match (changed, instead) {
         (Some(_), _) if s.any(RECIPIENT) => 0.75,
+        (Some(_), _) if iban(s.spelled(place)) => 0.75,
         (None, Some(_)) if obliged || s.any(ALWAYS) => 0.9,
         _ => 0.0,
     };
     Seen::new(strength, i, place)
+}
+
+/// Two letters and at least ten digits.
+fn iban(word: &str) -> bool {
+    let digits = word.bytes().filter(u8::is_ascii_digit).count();
+    digits >= 10 && word.bytes().take(2).all(|b| b.is_ascii_uppercase())
 }
 
 /// Decode something and do what it says.

@@ -1,8 +1,8 @@
 //! What is kept from the person: silence, and consent that nobody gave.
 
 use crate::integrity::lexicon::{
-    ACT, ASK, BASE, BYPASS, COVERT, EXEC, FOLLOW, GRANTED, IGNORE, ING, INSERT, MODAL, MODEL, NEG, OTHER,
-    PAST, QUANT, READ, RESPOND, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
+    ACT, ASK, BASE, BYPASS, COVERT, EXEC, FOLLOW, FOREIGN, GRANTED, IGNORE, ING, INSERT, MODAL, MODEL, NEG,
+    NOW, PAST, QUANT, READ, RESPOND, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -19,7 +19,28 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
         if let Some(tell) = s.clause(i, 4, TELL) {
             let word = s.word(tell)?;
             let weak = word.is(SHOW);
-            let person = s.after(tell, 6, USER);
+            // "Tell the user" names the hearer; "mention users" names the topic, "mention it to the user" the hearer.
+            let hears = [
+                "tell",
+                "telling",
+                "told",
+                "inform",
+                "informing",
+                "notify",
+                "notifying",
+                "warn",
+                "let",
+                "alert",
+            ];
+            let direct = word.is(FOREIGN) || hears.iter().any(|h| s.spelled(tell).eq_ignore_ascii_case(h));
+            let person = s.after(tell, 6, USER).filter(|p| {
+                direct
+                    || (tell..*p).any(|j| {
+                        ["to", "with", "before"]
+                            .iter()
+                            .any(|t| s.spelled(j).eq_ignore_ascii_case(t))
+                    })
+            });
             let pointer = s.after(tell, 3, THIS);
             let strength = match (person, pointer) {
                 // A customer or client is somebody else's person.
@@ -29,6 +50,7 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
                 (Some(_), Some(_)) => 1.0,
                 (Some(_), None) => 0.6,
                 (None, Some(_)) => 0.7,
+                (None, None) if s.channel == Channel::Result && word.is(BASE) => 0.4,
                 (None, None) => 0.15,
             };
             let form = if word.is(THIRD) && !word.is(BASE) {
@@ -51,12 +73,44 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
         // "the user should not be informed", "the user cannot see this"
         if let Some(user) = s.before(i, 5, USER)
             && let Some(tell) = s.after(i, 3, TELL)
-            && (s.between(user, i, MODAL) || s.after(tell, 2, THIS).is_some())
+            && (s.between(user, i, MODAL | THIRD) || s.after(tell, 2, THIS).is_some())
+            && (!s.is(tell, SHOW) || s.between(user, i, MODAL))
         {
             best = Seen::best(best, Seen::new(0.9, user, tell));
         }
     }
+    // Languages that negate after the verb.
+    for tell in s.places(TELL).filter(|t| s.is(*t, FOREIGN)) {
+        if let Some(neg) = s.after(tell, 3, NEG)
+            && let Some(user) = s.near(tell, 6, USER | RESPOND)
+        {
+            best = Seen::best(best, Seen::new(0.9, user, neg));
+        }
+    }
+    // "keep this from the customer", "leave it out of your reply"
+    for i in 0..s.words.len() {
+        let word = s.spelled(i);
+        if word.eq_ignore_ascii_case("keep")
+            && let Some(user) = s.after(i, 6, USER)
+            && (i..user).any(|j| s.spelled(j).eq_ignore_ascii_case("from"))
+        {
+            best = Seen::best(best, Seen::new(0.9, i, user));
+        }
+        if word.eq_ignore_ascii_case("leave")
+            && s.is(i + 1, THIS)
+            && let Some(reply) = s.after(i, 7, RESPOND | TELL)
+        {
+            best = Seen::best(best, Seen::new(0.7, i, reply));
+        }
+    }
     for i in s.places(COVERT) {
+        // "hide this from the user"
+        if s.is(i, BASE)
+            && s.commanded(i) >= 0.9
+            && let Some(user) = s.after(i, 7, USER)
+        {
+            best = Seen::best(best, Seen::new(0.9, i, user));
+        }
         if let Some(verb) = s.near(i, 3, DOING).filter(|v| !s.is(*v, IGNORE)) {
             let word = s.word(verb)?;
             let strength = if word.is(THIRD) {
@@ -105,10 +159,12 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
             let skipped = s.is(i, BYPASS) && s.commanded(i) > 0.8 && s.between(i, ask, QUANT);
             let strength = if s.describes() {
                 0.2
-            } else if (commanded || skipped) && (s.any(USER | QUANT | FOLLOW) || !s.is(ask, BASE)) {
+            } else if (commanded || skipped) && (s.any(USER | QUANT | FOLLOW | NOW) || !s.is(ask, BASE)) {
                 0.85
             } else if commanded || skipped {
                 0.6
+            } else if s.any(NOW) && s.after(ask, 3, ASK).is_some() {
+                0.7
             } else if s.any(DOING) {
                 0.3
             } else {

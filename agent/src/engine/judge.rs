@@ -1,0 +1,270 @@
+//! The detectors at work: typed events of a session in, findings out.
+//!
+//! One judge serves all conversations; what it remembers is keyed by user and server identity, so that two
+//! users' servers of one name never meet. It does no IO of its own: baselines come in when a server starts
+//! ([`Judge::enter`]), writes go into the store's queue.
+
+mod baselines;
+mod calls;
+mod lists;
+mod results;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use kams_detect::behaviour::{self, Monitor};
+use kams_detect::cost::Costs;
+use kams_detect::egress::Salt;
+use kams_detect::finding::{Evidence, Finding};
+use kams_detect::integrity::Thresholds;
+use kams_export::view::{FindingContext, FindingRecord, Time};
+use kams_mcp::event::{EventKind, ResponseKind};
+use kams_mcp::{Direction, Event, Session};
+use kams_policy::{Decision, Now, Policy, Subject};
+use kams_store::{FindingRow, Store, WriteOp};
+use sha2::{Digest, Sha256};
+
+use super::conversation::Party;
+use super::describe;
+use super::sink::Sink;
+use baselines::ServerBaselines;
+use calls::OpenCalls;
+use lists::Listing;
+
+/// Whose server: what baselines and costs are kept for.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Owner {
+    /// User.
+    pub uid: u32,
+    /// Server identity.
+    pub server: Arc<str>,
+}
+
+/// All detectors and what they remember.
+pub struct Judge {
+    policy: Arc<Policy>,
+    thresholds: Thresholds,
+    salt: Salt,
+    store: Option<Arc<Store>>,
+    monitor: Monitor,
+    costs: Costs,
+    baselines: HashMap<Owner, ServerBaselines>,
+    /// By server instance.
+    sessions: HashMap<u64, InSession>,
+}
+
+/// What is remembered of one server instance.
+#[derive(Debug)]
+struct InSession {
+    owner: Owner,
+    run: String,
+    calls: OpenCalls,
+    listing: Listing,
+    /// Names in its latest lists, for shadowing.
+    tools: Vec<String>,
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Judge").field("sessions", &self.sessions.len()).finish_non_exhaustive()
+    }
+}
+
+/// One message under judgement.
+pub struct Case<'a> {
+    /// Who talks.
+    pub party: &'a Party,
+    /// When the message was complete.
+    pub time: Time,
+    /// Nanoseconds since boot of the same moment: a clock that does not jump.
+    pub mono: u64,
+    /// The session that it belongs to.
+    pub session: &'a Session,
+    /// Id of the request, as JSON text.
+    pub request_id: Option<String>,
+    /// Bytes of the message were lost.
+    pub gap: bool,
+}
+
+impl Judge {
+    /// A judge that remembers nothing. Without a store baselines live as long as the judge.
+    pub fn new(policy: Arc<Policy>, salt: Salt, store: Option<Arc<Store>>) -> Self {
+        let thresholds = thresholds(&policy);
+        Self {
+            policy,
+            thresholds,
+            salt,
+            store,
+            monitor: Monitor::default(),
+            costs: Costs::default(),
+            baselines: HashMap::new(),
+            sessions: HashMap::new(),
+        }
+    }
+
+    /// Takes another policy for what comes from now on.
+    pub fn set_policy(&mut self, policy: Arc<Policy>) {
+        self.thresholds = thresholds(&policy);
+        self.policy = policy;
+    }
+
+    /// A conversation begins to be told: its baselines are read now, off the path of any verdict.
+    pub fn enter(&mut self, party: &Party) {
+        let owner = Owner { uid: party.uid, server: Arc::clone(&party.server) };
+        self.load(&owner);
+        let run = format!("{}:{}", party.uid, party.agent_pid);
+        let session = InSession {
+            owner,
+            run,
+            calls: OpenCalls::default(),
+            listing: Listing::default(),
+            tools: Vec::new(),
+        };
+        self.sessions.insert(party.server_id, session);
+    }
+
+    /// A conversation is over.
+    pub fn leave(&mut self, party: &Party) {
+        let Some(session) = self.sessions.remove(&party.server_id) else { return };
+        if !self.sessions.values().any(|other| other.owner == session.owner) {
+            self.baselines.remove(&session.owner);
+        }
+    }
+
+    /// Looks at one event of a session.
+    pub fn look(&mut self, case: &Case<'_>, event: &Event<'_>, sink: &mut dyn Sink) {
+        let owner = Owner { uid: case.party.uid, server: Arc::clone(&case.party.server) };
+        match self.sessions.get_mut(&case.party.server_id) {
+            None => self.enter(case.party),
+            Some(session) if session.owner != owner => {
+                // The launcher chain reached a better name.
+                session.owner = owner.clone();
+                self.load(&owner);
+            }
+            Some(_) => {}
+        }
+        if let Some((id, call)) = event.tool_call() {
+            self.call(case, id, call, sink);
+        }
+        match &event.kind {
+            EventKind::Request(request) => self.request(case, request, sink),
+            EventKind::Response(response) if event.direction == Direction::ToServer => {
+                if let (ResponseKind::Sampling | ResponseKind::Elicitation, Some(result)) =
+                    (&response.kind, &response.result)
+                {
+                    self.outgoing(case, result.get().as_bytes(), None, sink);
+                }
+            }
+            EventKind::Response(response) => {
+                match &response.kind {
+                    ResponseKind::Handshake { instructions: Some(text) } => self.instructions(case, text, sink),
+                    ResponseKind::Page(page) => self.page(case, page, sink),
+                    _ => {}
+                }
+                self.answer(case, event, response, sink);
+            }
+            EventKind::Notification(_) => self.late_result(case, event, sink),
+            _ => {}
+        }
+    }
+
+    /// Hands a finding to policy, record, store and sink.
+    fn report(&mut self, case: &Case<'_>, finding: &Finding, sink: &mut dyn Sink) -> Decision {
+        let party = case.party;
+        let fingerprint = fingerprint(party, finding);
+        let subject = Subject {
+            user: &party.user,
+            agent: &party.agent,
+            server: &party.server,
+            tool: finding.tool.as_deref(),
+            relayed: false,
+        };
+        let mut view = kams_policy::Finding::of(finding, subject, &fingerprint);
+        view.gap = case.gap;
+        let decision = self.policy.on_finding(&view, &[], now(case));
+        let context = FindingContext {
+            time: case.time,
+            uid: party.uid,
+            user: party.user.to_string(),
+            agent: party.agent.to_string(),
+            agent_pid: Some(party.agent_pid),
+            server: party.server.to_string(),
+            server_id: Some(party.server_id),
+            request_id: case.request_id.clone(),
+            enforced: false,
+            gap: case.gap,
+            action: decision.action.map_or("alert", kams_policy::Action::name).to_owned(),
+            rule: decision.rule.clone(),
+            would: decision.would.map(|action| action.name().to_owned()),
+            fingerprint,
+        };
+        let record = FindingRecord::new(finding, context);
+        if let Some(store) = &self.store {
+            let row = FindingRow {
+                seq: 0,
+                at: case.time.unix_nanos(),
+                uid: party.uid,
+                server: party.server.to_string(),
+                fingerprint: record.fingerprint.clone(),
+                detector: record.detector.clone(),
+                severity: finding.severity as u8,
+                record: serde_json::to_string(&record).unwrap_or_default(),
+            };
+            store.write(WriteOp::Finding(Box::new(row)));
+        }
+        sink.finding(finding, record);
+        decision
+    }
+
+    fn session(&mut self, case: &Case<'_>) -> Option<&mut InSession> {
+        self.sessions.get_mut(&case.party.server_id)
+    }
+}
+
+fn thresholds(policy: &Policy) -> Thresholds {
+    let fallback = Thresholds::default();
+    let knob = |name, otherwise| policy.threshold("integrity.description_delta", name).unwrap_or(otherwise);
+    Thresholds { high: knob("high", fallback.high), medium: knob("medium", fallback.medium) }
+}
+
+fn now(case: &Case<'_>) -> Now {
+    let wall_ms = u64::try_from(case.time.unix_nanos() / 1_000_000).unwrap_or(0);
+    Now { wall_ms, mono_ms: case.mono / 1_000_000 }
+}
+
+/// Equal for equal causes of one user's server, whenever and in whichever process they occur.
+fn fingerprint(party: &Party, finding: &Finding) -> String {
+    let change = match &finding.evidence {
+        Evidence::Drift { change, .. } => change,
+        _ => "",
+    };
+    let mut hash = Sha256::new();
+    for part in [party.uid.to_string().as_str(), &party.server, finding.detector, change, &finding.cause] {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let mut hex = String::with_capacity(16);
+    for byte in hash.finalize().iter().take(8) {
+        // Writing into a string cannot fail.
+        drop(write!(hex, "{byte:02x}"));
+    }
+    hex
+}
+
+/// Id of the request that an event is about, as JSON text.
+pub(super) fn request_id(event: &Event<'_>) -> Option<String> {
+    match &event.kind {
+        EventKind::Request(request) => Some(describe::id(&request.id)),
+        EventKind::Response(response) => {
+            let call = event.tool_result().and_then(|result| result.call.map(|call| describe::id(&call.id)));
+            Some(call.unwrap_or_else(|| describe::id(&response.asked.id)))
+        }
+        _ => None,
+    }
+}
+
+/// The scope of behaviour: one run with one user's server.
+fn scope(session: &InSession) -> behaviour::Scope {
+    behaviour::Scope::new(&session.run, &session.owner.server)
+}

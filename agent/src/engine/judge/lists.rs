@@ -1,0 +1,105 @@
+//! Definitions as servers list them: page by page, then as a whole.
+
+use kams_detect::integrity::{self, Definition, Subject};
+use kams_mcp::ListKind;
+use kams_mcp::event::ListPage;
+
+use super::{Case, Judge};
+use crate::engine::sink::Sink;
+
+/// Definitions of one list that are judged; a server that lists more is told so by a counter.
+const MOST: usize = 20_000;
+
+/// The list that is being read.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    of: Option<(ListKind, u64)>,
+    items: Vec<String>,
+}
+
+impl Judge {
+    pub(super) fn instructions(&mut self, case: &Case<'_>, text: &str, sink: &mut dyn Sink) {
+        self.definition(case, &Definition::instructions(text), None, sink);
+    }
+
+    pub(super) fn page(&mut self, case: &Case<'_>, page: &ListPage<'_>, sink: &mut dyn Sink) {
+        let Some(items) = &page.items else { return };
+        let Some(session) = self.session(case) else { return };
+        let of = Some((page.list, page.key.list));
+        if session.listing.of != of || page.key.page == 0 {
+            session.listing = Listing { of, items: Vec::new() };
+        }
+        let capabilities = capabilities(page);
+        let mut raw = Vec::new();
+        for item in items.elements() {
+            let Ok(value) = serde_json::from_str(item.get()) else { continue };
+            let definition = match page.list {
+                ListKind::Tools => Definition::tool(&value),
+                ListKind::Prompts => Definition::prompt(&value),
+                _ => Definition::resource(&value),
+            };
+            let Ok(definition) = definition else { continue };
+            if page.list == ListKind::Tools {
+                raw.push(item.get().to_owned());
+            }
+            let key = item_key(&definition);
+            let Some(session) = self.session(case) else { return };
+            if session.listing.items.len() >= MOST {
+                break;
+            }
+            session.listing.items.push(key);
+            self.definition(case, &definition, Some(&capabilities), sink);
+            if definition.subject == Subject::Tool {
+                self.name(case, &definition.name, sink);
+            }
+        }
+        if page.list == ListKind::Tools {
+            sink.definitions(case.party.server_id, &case.party.server, page.key.page == 0, raw);
+        }
+        if page.complete {
+            let items = self.session(case).map(|s| std::mem::take(&mut s.listing.items)).unwrap_or_default();
+            if page.list == ListKind::Tools
+                && let Some(session) = self.session(case)
+            {
+                session.tools = items.iter().filter_map(|i| i.strip_prefix("tool:")).map(str::to_owned).collect();
+            }
+            self.complete(case, page.list, &capabilities, items, sink);
+        }
+    }
+
+    /// Is the name itself a deception, or another server's?
+    fn name(&mut self, case: &Case<'_>, name: &str, sink: &mut dyn Sink) {
+        let Some(own) = self.sessions.get(&case.party.server_id) else { return };
+        let known = own.tools.iter().any(|tool| tool == name);
+        if known {
+            return;
+        }
+        let (run, owner) = (own.run.clone(), own.owner.clone());
+        let others = self
+            .sessions
+            .values()
+            .filter(|other| other.run == run && other.owner != owner)
+            .flat_map(|other| other.tools.iter());
+        let finding = integrity::deceptive_name(name).or_else(|| integrity::shadowing(name, others));
+        if let Some(finding) = finding {
+            self.report(case, &finding, sink);
+        }
+    }
+}
+
+/// What a list depends on: the client's capabilities, and the era of the protocol.
+fn capabilities(page: &ListPage<'_>) -> String {
+    let revision = page.key.revision.as_ref().map_or("", |r| r.name());
+    format!("{revision} {}", page.key.capabilities.as_deref().unwrap_or("?"))
+}
+
+/// The key of an item in the store.
+pub(super) fn item_key(definition: &Definition) -> String {
+    let kind = match definition.subject {
+        Subject::Tool => "tool",
+        Subject::Prompt => "prompt",
+        Subject::Resource => "resource",
+        Subject::Instructions => return "instructions".to_owned(),
+    };
+    format!("{kind}:{}", definition.name)
+}
