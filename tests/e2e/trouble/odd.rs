@@ -20,6 +20,9 @@ use crate::context::{
 /// figure is `cargo xtask bench churn`.
 const CHURN: u32 = 2_000;
 
+/// Calls that the bystander makes on its pipe.
+const BYSTANDER: u32 = 20_000;
+
 pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
     let exact = Verdict::Same(Rigour::Exact);
     let scene = |name: &str, server: String, verdict, play: fn(&Stage) -> Result<()>| {
@@ -257,10 +260,14 @@ fn bystander(context: &Context) -> Result<()> {
     let mut agent = paused(&stage)?;
     let events = |kams: &Kams| kams.metrics().map(payload);
     let before = events(&kams)?;
-    let line = "for i in $(seq 200); do echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\"}'; done | cat | wc -l";
+    let line = format!("dd if=/dev/zero bs=1 count={BYSTANDER} status=none | cat | wc -c");
     let mut shell = stage.command("sh");
-    let run = stage.run_well(shell.args(["-c", line]))?;
-    ensure!(run.stdout.trim() == "200", "the bystander printed {}", run.stdout);
+    let run = stage.run_well(shell.args(["-c", &line]))?;
+    ensure!(
+        run.stdout.trim() == BYSTANDER.to_string(),
+        "the bystander printed {}",
+        run.stdout
+    );
     let read = events(&kams)? - before;
     drop(agent.stdin.take());
     agent.wait()?;
