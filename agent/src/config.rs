@@ -20,7 +20,7 @@ use std::time::Duration;
 pub use kams_export::view::Mode;
 pub use listing::{check, sample};
 pub use problem::{Problem, Problems};
-pub use source::Sources;
+pub use source::{Sources, trusted_text};
 
 use crate::admin::FeedLimits;
 

@@ -30,6 +30,7 @@ use kams_host::{
     Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock,
 };
 use kams_mcp::Direction;
+use kams_policy::Policy;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
@@ -59,6 +60,8 @@ pub enum Command {
     },
     /// A new configuration, checked.
     Reload(Box<Config>),
+    /// A new policy, checked.
+    Policy(Arc<Policy>),
     /// Stop.
     Stop,
 }
@@ -193,6 +196,10 @@ impl Engine {
                         drop(done.send(result));
                     }
                     Some(Command::Reload(config)) => self.reload(*config),
+                    Some(Command::Policy(policy)) => {
+                        self.judge.set_policy(policy);
+                        self.tell(EventKind::Daemon, "policy reloaded");
+                    }
                     Some(Command::Stop) | None => break,
                 },
                 _ = tick.tick() => self.tick(),

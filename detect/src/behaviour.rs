@@ -49,7 +49,10 @@ pub struct Scope {
 impl Scope {
     /// The scope of a run (its id) and a server (its identity with its user).
     pub fn new(run: &str, server: &str) -> Self {
-        Self { run: digest(run.as_bytes()), server: digest(server.as_bytes()) }
+        Self {
+            run: digest(run.as_bytes()),
+            server: digest(server.as_bytes()),
+        }
     }
 }
 
@@ -128,7 +131,12 @@ impl Monitor {
     pub fn size_estimate(&self) -> usize {
         // A node of the LRU list holds key, value and two links, and the table a hash and a pointer.
         let node = size_of::<Scope>() + size_of::<History>() + 5 * size_of::<usize>();
-        size_of::<Self>() + self.scopes.iter().map(|(_, history)| node + history.heap_size()).sum::<usize>()
+        size_of::<Self>()
+            + self
+                .scopes
+                .iter()
+                .map(|(_, history)| node + history.heap_size())
+                .sum::<usize>()
     }
 }
 
@@ -162,13 +170,20 @@ mod tests {
         calls
             .iter()
             .enumerate()
-            .flat_map(|(i, c)| monitor.observe(scope, c).into_iter().map(move |f| (i + 1, f.detector)))
+            .flat_map(|(i, c)| {
+                monitor
+                    .observe(scope, c)
+                    .into_iter()
+                    .map(move |f| (i + 1, f.detector))
+            })
             .collect()
     }
 
     #[test]
     fn a_loop_is_reported_once_a_window() {
-        let calls: Vec<_> = (0..40).map(|i| call(i * 5 * SECOND, "search", "same", false)).collect();
+        let calls: Vec<_> = (0..40)
+            .map(|i| call(i * 5 * SECOND, "search", "same", false))
+            .collect();
         let found = detectors(&mut Monitor::default(), Scope::new("r", "s"), &calls);
         // At 15 s, then when 120 s have passed: 135 s is call 28.
         assert_eq!(found, [(4, "behavioural.thrash"), (28, "behavioural.thrash")]);
@@ -190,10 +205,22 @@ mod tests {
     fn clocks_may_jump() {
         let mut monitor = Monitor::default();
         let scope = Scope::new("r", "s");
-        let times = [u64::MAX, 0, 5 * SECOND, u64::MAX - SECOND, 3 * SECOND, 1, 2, SECOND];
+        let times = [
+            u64::MAX,
+            0,
+            5 * SECOND,
+            u64::MAX - SECOND,
+            3 * SECOND,
+            1,
+            2,
+            SECOND,
+        ];
         let calls: Vec<_> = times.iter().map(|t| call(*t, "t", "same", false)).collect();
         // The last four lie within one window again.
-        assert_eq!(detectors(&mut monitor, scope, &calls), [(8, "behavioural.thrash")]);
+        assert_eq!(
+            detectors(&mut monitor, scope, &calls),
+            [(8, "behavioural.thrash")]
+        );
     }
 
     #[test]

@@ -26,7 +26,11 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         // Rows are tried offline and compared between hosts: their digests must not depend on one.
-        Self { salt: Salt::new(b"kams corpus"), pinned: false, thresholds: Thresholds::default() }
+        Self {
+            salt: Salt::new(b"kams corpus"),
+            pinned: false,
+            thresholds: Thresholds::default(),
+        }
     }
 }
 

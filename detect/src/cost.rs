@@ -59,7 +59,9 @@ pub struct Costs {
 
 impl Default for Costs {
     fn default() -> Self {
-        Self { factors: LruCache::new(NonZeroUsize::new(MAX_SERVERS).unwrap_or(NonZeroUsize::MIN)) }
+        Self {
+            factors: LruCache::new(NonZeroUsize::new(MAX_SERVERS).unwrap_or(NonZeroUsize::MIN)),
+        }
     }
 }
 
@@ -82,7 +84,10 @@ impl Costs {
     /// their estimates, and moves each server's factor towards what was seen. The points add up to `actual`; none
     /// where nothing entered.
     pub fn reconcile(&mut self, entered: &[Entered], actual: u64) -> Vec<Point> {
-        let estimates: Vec<f64> = entered.iter().map(|e| raw(e.bytes) * self.factor(&e.server)).collect();
+        let estimates: Vec<f64> = entered
+            .iter()
+            .map(|e| raw(e.bytes) * self.factor(&e.server))
+            .collect();
         let total: f64 = estimates.iter().sum();
         if total <= 0.0 {
             return Vec::new();
@@ -143,7 +148,11 @@ pub fn spike(tool: &str, point: &Point, bytes: u64) -> Option<Finding> {
         confidence: if point.estimated { 0.8 } else { 1.0 },
         tool: Some(tool.to_owned()),
         cause: format!("cost {tool}"),
-        evidence: Evidence::Cost { tokens: point.tokens, bytes, estimated: point.estimated },
+        evidence: Evidence::Cost {
+            tokens: point.tokens,
+            bytes,
+            estimated: point.estimated,
+        },
     })
 }
 
@@ -156,7 +165,9 @@ pub struct Definitions {
 
 impl Default for Definitions {
     fn default() -> Self {
-        Self { counted: LruCache::new(NonZeroUsize::new(MAX_DEFINITIONS).unwrap_or(NonZeroUsize::MIN)) }
+        Self {
+            counted: LruCache::new(NonZeroUsize::new(MAX_DEFINITIONS).unwrap_or(NonZeroUsize::MIN)),
+        }
     }
 }
 
@@ -170,12 +181,19 @@ impl Definitions {
     /// The standing cost of a server: its definitions together. An estimate.
     pub fn standing(&mut self, server: &str, definitions: &[&str]) -> Point {
         let tokens = definitions.iter().map(|d| self.tokens(d)).sum();
-        Point { server: server.to_owned(), tokens, estimated: true }
+        Point {
+            server: server.to_owned(),
+            tokens,
+            estimated: true,
+        }
     }
 }
 
 fn count(text: &str) -> u64 {
-    let end = (0..=MAX_DEFINITION.min(text.len())).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+    let end = (0..=MAX_DEFINITION.min(text.len()))
+        .rev()
+        .find(|i| text.is_char_boundary(*i))
+        .unwrap_or(0);
     let (head, rest) = text.split_at(end);
     let exact = u64::try_from(bpe_openai::o200k_base().count(head)).unwrap_or(u64::MAX);
     let beyond = u64::try_from(rest.len()).unwrap_or(u64::MAX);
@@ -194,7 +212,11 @@ fn float(value: u64) -> f64 {
 }
 
 fn whole(value: f64) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "float casts saturate")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "float casts saturate"
+    )]
     let value = value.round() as u64;
     value
 }
@@ -205,7 +227,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn entered(server: &str, bytes: u64) -> Entered {
-        Entered { server: server.to_owned(), bytes }
+        Entered {
+            server: server.to_owned(),
+            bytes,
+        }
     }
 
     #[test]
@@ -218,7 +243,10 @@ mod tests {
     fn a_turn_is_spread_by_estimate() {
         let mut costs = Costs::default();
         let points = costs.reconcile(&[entered("a", 3_600), entered("b", 7_200)], 4_500);
-        let tokens: Vec<_> = points.iter().map(|p| (p.server.as_str(), p.tokens, p.estimated)).collect();
+        let tokens: Vec<_> = points
+            .iter()
+            .map(|p| (p.server.as_str(), p.tokens, p.estimated))
+            .collect();
         assert_eq!(tokens, [("a", 1_500, false), ("b", 3_000, false)]);
         // Seen 1.5 times the estimate: 0.7 * 1 + 0.3 * 1.5.
         assert!((costs.factor("a") - 1.15).abs() < 1e-9);
@@ -240,7 +268,11 @@ mod tests {
 
     #[test]
     fn spikes_by_size() {
-        let point = |tokens| Point { server: "s".into(), tokens, estimated: true };
+        let point = |tokens| Point {
+            server: "s".into(),
+            tokens,
+            estimated: true,
+        };
         assert!(spike("t", &point(19_999), 1).is_none());
         assert_eq!(spike("t", &point(20_000), 1).unwrap().severity, Severity::Medium);
         assert_eq!(spike("t", &point(40_000), 1).unwrap().severity, Severity::High);

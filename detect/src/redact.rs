@@ -83,6 +83,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::{Value, json};
+    use std::fmt::Write as _;
 
     fn all(document: &str) -> String {
         let out = redact(document.as_bytes(), ClassSet::ALL).unwrap_or_else(|| document.as_bytes().to_vec());
@@ -99,7 +100,8 @@ mod tests {
     #[test]
     fn only_the_span_changes() {
         let secret = token(BODY);
-        let before = format!("{{ \"a\" : 1.50,\t\"text\":\"caf\\u00e9 {secret} \\ud83d\\ude00\\/\" , \"b\":[ ]}}");
+        let before =
+            format!("{{ \"a\" : 1.50,\t\"text\":\"caf\\u00e9 {secret} \\ud83d\\ude00\\/\" , \"b\":[ ]}}");
         let after = all(&before);
         assert_eq!(after, before.replace(&secret, "[kams:redacted:github_token]"));
     }
@@ -121,20 +123,32 @@ mod tests {
     #[test]
     fn escaped_characters_go_as_a_whole() {
         let secret = token(BODY);
-        let escaped: String = secret.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
-        assert_eq!(all(&format!("{{\"a\":\"x {escaped} y\"}}")), r#"{"a":"x [kams:redacted:github_token] y"}"#);
+        let escaped = secret.chars().fold(String::new(), |mut text, c| {
+            write!(text, "\\u{:04x}", u32::from(c)).unwrap();
+            text
+        });
+        assert_eq!(
+            all(&format!("{{\"a\":\"x {escaped} y\"}}")),
+            r#"{"a":"x [kams:redacted:github_token] y"}"#
+        );
     }
 
     #[test]
     fn encoded_runs_go_as_a_whole() {
         use base64::Engine as _;
         let encoded = base64::engine::general_purpose::STANDARD.encode(format!("k: {}", token(BODY)));
-        assert_eq!(all(&format!("{{\"d\":\"see {encoded} there\"}}")), r#"{"d":"see [kams:redacted:github_token] there"}"#);
+        assert_eq!(
+            all(&format!("{{\"d\":\"see {encoded} there\"}}")),
+            r#"{"d":"see [kams:redacted:github_token] there"}"#
+        );
     }
 
     #[test]
     fn numbers_become_strings_at_their_depth() {
-        assert_eq!(all(r#"{"card":4111111111111111}"#), r#"{"card":"[kams:redacted:card_number]"}"#);
+        assert_eq!(
+            all(r#"{"card":4111111111111111}"#),
+            r#"{"card":"[kams:redacted:card_number]"}"#
+        );
         assert_eq!(
             all(r#"{"body":"{\"card\":4111111111111111}"}"#),
             r#"{"body":"{\"card\":\"[kams:redacted:card_number]\"}"}"#
@@ -158,7 +172,11 @@ mod tests {
         );
         let after = String::from_utf8(redact_message(message.as_bytes(), ClassSet::ALL).unwrap()).unwrap();
         let at = message.rfind(&secret).unwrap();
-        let expected = format!("{}[kams:redacted:github_token]{}", &message[..at], &message[at + secret.len()..]);
+        let (head, tail) = message.split_at(at);
+        let expected = format!(
+            "{head}{}",
+            tail.replacen(&secret, "[kams:redacted:github_token]", 1)
+        );
         assert_eq!(after, expected);
     }
 
@@ -170,7 +188,10 @@ mod tests {
             "[A-Za-z0-9]{95}".prop_map(|b| format!("sk-{}-api03-{b}", "ant")),
             Just("4111 1111 1111 1111".to_owned()),
             "[a-z]{3,8}@[a-z]{3,8}\\.example".prop_map(|m| m),
-            "[A-Za-z0-9+/]{64}".prop_map(|b| format!("-----BEGIN {} KEY-----\n{b}\n{b}\n-----END {0} KEY-----", "PRIVATE")),
+            "[A-Za-z0-9+/]{64}".prop_map(|b| format!(
+                "-----BEGIN {} KEY-----\n{b}\n{b}\n-----END {0} KEY-----",
+                "PRIVATE"
+            )),
         ]
     }
 
@@ -211,7 +232,7 @@ mod tests {
             let mut escaped = secret.clone();
             for _ in 0..=depth {
                 let quoted = serde_json::to_string(&escaped).unwrap();
-                escaped = quoted[1..quoted.len() - 1].to_owned();
+                escaped = quoted.trim_matches('"').to_owned();
             }
             prop_assert!(!text.contains(&escaped));
             // Everything outside one replaced span is the same, byte by byte.

@@ -90,6 +90,8 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     // SAFETY: this CPU's scratch value; the program does not interrupt itself.
     let record = unsafe { &mut *record };
     exec(ctx.arg::<u64>(0), ctx.arg::<u64>(2), record);
+    #[cfg(feature = "log")]
+    aya_log_ebpf::debug!(&ctx, "exec of {} by {}: flags {:x}", record.header.pid, record.ppid, record.flags);
     0
 }
 

@@ -7,6 +7,7 @@
 )]
 
 mod bench;
+mod ebpf;
 mod fuzz;
 mod host;
 mod run;
@@ -38,6 +39,8 @@ enum Command {
     Tidy,
     /// Fuzz each target for a while.
     Fuzz(fuzz::Arguments),
+    /// Build the kernel object, or check the committed one.
+    Ebpf(ebpf::Options),
     /// Run a benchmark.
     Bench(bench::Arguments),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => suite::run(&arguments),
         Command::Tidy => tidy::run(),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Ebpf(options) => ebpf::run(options),
         Command::Bench(arguments) => bench::run(&arguments),
     };
     match outcome {

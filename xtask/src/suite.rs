@@ -9,7 +9,7 @@ mod step;
 use anyhow::{Result, bail};
 
 use crate::host::{self, cargo, has, is_root};
-use crate::{fuzz, setup, tidy};
+use crate::{ebpf, fuzz, setup, tidy};
 pub(crate) use outcome::Outcome;
 use step::{commands, function, skipped, tests};
 
@@ -112,6 +112,17 @@ const STEPS: &[Step] = &[
     Step {
         name: "end-to-end",
         run: || tests(&end_to_end(&["--skip", "transcripts::"]), false),
+    },
+    Step {
+        name: "ebpf",
+        run: || {
+            function(|| {
+                ebpf::run(ebpf::Options {
+                    check: true,
+                    log: false,
+                })
+            })
+        },
     },
     Step {
         name: "fuzz",

@@ -33,7 +33,8 @@ pub(crate) const ONE_BYTE_ECHO: Option<&[u8]> = Some(&[
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const ONE_BYTE_ECHO: Option<&[u8]> = None;
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
 mod tests {
     use super::ONE_BYTE_ECHO;
 

@@ -128,7 +128,7 @@ impl Btf {
             if end > types_range.end {
                 return Err(BtfError::Truncated(id));
             }
-            let position = u32::try_from(at).map_err(|_| BtfError::TooLarge)?;
+            let position = u32::try_from(at).map_err(|_too_large| BtfError::TooLarge)?;
             types.push(position);
             if matches!(head.kind(), KIND_STRUCT | KIND_UNION) && head.name != 0 {
                 let name = string(&bytes, &strings, head.name).ok_or(BtfError::Truncated(id))?;
@@ -263,4 +263,157 @@ fn string<'a>(bytes: &'a [u8], strings: &std::ops::Range<usize>, offset: u32) ->
     let tail = section.get(usize::try_from(offset).ok()?..)?;
     let end = tail.iter().position(|&b| b == 0)?;
     tail.get(..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Builds type information record by record.
+    #[derive(Default)]
+    struct Builder {
+        types: Vec<u8>,
+        strings: Vec<u8>,
+    }
+
+    impl Builder {
+        fn name(&mut self, name: &str) -> u32 {
+            if self.strings.is_empty() {
+                self.strings.push(0);
+            }
+            if name.is_empty() {
+                return 0;
+            }
+            let at = u32::try_from(self.strings.len()).expect("small");
+            self.strings.extend_from_slice(name.as_bytes());
+            self.strings.push(0);
+            at
+        }
+
+        fn record(&mut self, words: &[u32]) {
+            for word in words {
+                self.types.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+
+        fn composite(&mut self, kind: u32, name: &str, kind_flag: bool, members: &[(&str, u32, u32)]) {
+            let name = self.name(name);
+            let vlen = u32::try_from(members.len()).expect("small");
+            self.record(&[name, u32::from(kind_flag) << 31 | kind << 24 | vlen, 64]);
+            for (member, ty, offset) in members {
+                let member = self.name(member);
+                self.record(&[member, *ty, *offset]);
+            }
+        }
+
+        fn build(&self) -> Vec<u8> {
+            let len = |bytes: &[u8]| u32::try_from(bytes.len()).expect("small");
+            let mut all = vec![0x9f, 0xeb, 1, 0];
+            for word in [24, 0, len(&self.types), len(&self.types), len(&self.strings)] {
+                all.extend_from_slice(&word.to_le_bytes());
+            }
+            all.extend_from_slice(&self.types);
+            all.extend_from_slice(&self.strings);
+            all
+        }
+    }
+
+    /// 1: int; 2: anonymous union {a, b}; 3: anonymous struct {c at 8 bytes, bits}; 4: inner {x at 4 bytes};
+    /// 5: const inner; 6: outer.
+    fn sample() -> Vec<u8> {
+        let mut builder = Builder::default();
+        let int = builder.name("int");
+        builder.record(&[int, 1 << 24, 4, 32]);
+        builder.composite(KIND_UNION, "", false, &[("a", 1, 0), ("b", 1, 0)]);
+        builder.composite(
+            KIND_STRUCT,
+            "",
+            true,
+            &[("c", 1, 64), ("bits", 1, 3 << 24 | 0x64)],
+        );
+        builder.composite(KIND_STRUCT, "inner", false, &[("x", 1, 32)]);
+        builder.record(&[0, 10 << 24, 4]);
+        builder.composite(
+            KIND_STRUCT,
+            "outer",
+            false,
+            &[("first", 1, 0), ("", 2, 64), ("", 3, 128), ("in", 5, 320)],
+        );
+        builder.build()
+    }
+
+    #[test]
+    fn members_are_found_through_anonymous_and_const_types() {
+        let btf = Btf::parse(sample()).expect("valid");
+        assert_eq!(btf.len(), 6);
+        assert_eq!(btf.member_offset("outer", "first"), Some(0));
+        assert_eq!(btf.member_offset("outer", "b"), Some(8));
+        assert_eq!(btf.member_offset("outer", "c"), Some(24));
+        assert_eq!(btf.member_offset("outer", "in.x"), Some(44));
+        assert_eq!(btf.member_offset("outer", "bits"), None, "not at a byte");
+        assert_eq!(
+            btf.member_offset("outer", "x"),
+            None,
+            "only inside a named member"
+        );
+        assert_eq!(btf.member_offset("outer", ""), None);
+    }
+
+    #[test]
+    fn a_type_that_contains_itself_ends() {
+        let mut builder = Builder::default();
+        builder.composite(KIND_STRUCT, "loop", false, &[("", 1, 0), ("", 1, 0)]);
+        // A typedef of itself.
+        builder.record(&[0, 8 << 24, 2]);
+        builder.composite(KIND_STRUCT, "through", false, &[("t", 2, 0)]);
+        let btf = Btf::parse(builder.build()).expect("valid");
+        assert_eq!(btf.member_offset("loop", "missing"), None);
+        assert_eq!(btf.member_offset("through", "t.missing"), None);
+    }
+
+    #[test]
+    fn damaged_headers_and_records_are_refused() {
+        let good = sample();
+        assert_eq!(Btf::parse(Vec::new()).unwrap_err(), BtfError::Header);
+        assert_eq!(Btf::parse(good[..23].to_vec()).unwrap_err(), BtfError::Header);
+        assert_eq!(
+            Btf::parse(good[..good.len() - 1].to_vec()).unwrap_err(),
+            BtfError::Header
+        );
+        let mut unknown = good.clone();
+        unknown[31] = 0x1f;
+        assert_eq!(
+            Btf::parse(unknown).unwrap_err(),
+            BtfError::Kind { id: 1, kind: 31 }
+        );
+        let mut long = good;
+        // The second type claims 65,535 members.
+        long[44..46].copy_from_slice(&[0xff, 0xff]);
+        assert_eq!(Btf::parse(long).unwrap_err(), BtfError::Truncated(2));
+    }
+
+    proptest! {
+        #[test]
+        fn changed_bytes_never_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12)) {
+            let mut bytes = sample();
+            for (index, value) in changes {
+                let at = index.index(bytes.len());
+                bytes[at] = value;
+            }
+            if let Ok(btf) = Btf::parse(bytes) {
+                for path in ["first", "b", "c", "in.x", "bits", "missing"] {
+                    btf.member_offset("outer", path);
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let mut with_magic = vec![0x9f, 0xeb, 1, 0, 24, 0, 0, 0];
+            with_magic.extend_from_slice(&bytes);
+            let _refused_or_not = Btf::parse(with_magic).map(|btf| btf.member_offset("", ""));
+            let _refused = Btf::parse(bytes);
+        }
+    }
 }

@@ -27,6 +27,7 @@ mod streams;
 mod sweep;
 
 pub use control::{MapUse, ProbeState, SensorControl};
+pub use doctor::{Fact, Standing};
 pub use event::{
     Chunk, ExecReport, FdKind, FdShape, LossReason, LossStage, Marks, Object, Op, SensorEvent, StreamId,
     StreamKey, far_keys,

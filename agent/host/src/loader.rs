@@ -20,6 +20,11 @@ use crate::streams::StreamTable;
 /// The kernel object that `cargo xtask ebpf` built; its manifest lies beside it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../sensor-ebpf/kams-sensor.bpf.o");
 
+/// The embedded kernel object.
+pub(crate) fn embedded_object() -> &'static [u8] {
+    OBJECT
+}
+
 /// What loading yields.
 pub(crate) struct Loaded {
     pub(crate) programs: Programs,
@@ -28,7 +33,12 @@ pub(crate) struct Loaded {
     pub(crate) streams: Arc<StreamTable>,
     pub(crate) counters: PerCpuArray<MapData, u64>,
     pub(crate) force: Array<MapData, u64>,
+    /// Passes messages of a development build (`cargo xtask ebpf --log`) to the `log` facade.
+    pub(crate) kernel_log: Option<KernelLog>,
 }
+
+/// Passes on what is there.
+pub(crate) type KernelLog = Box<dyn FnMut() + Send>;
 
 /// Bits of `CapEff` in `/proc/self/status`.
 const CAPABILITIES: [(u32, &str); 4] = [
@@ -102,6 +112,11 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
     let counters = take(&mut ebpf, "LOSSES")?
         .try_into()
         .map_err(|error| map_error("LOSSES", &error))?;
+    // Only development builds have the map; its reader must exist before the programs are loaded.
+    let kernel_log = aya_log::EbpfLogger::init(&mut ebpf).ok().map(|mut logger| {
+        let flush: KernelLog = Box::new(move || logger.flush());
+        flush
+    });
     let programs = Programs::load(ebpf, options.force_bounded)?;
     Ok(Loaded {
         programs,
@@ -110,6 +125,7 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
         streams: Arc::new(StreamTable::new(streams, options.max_streams.max(2))),
         counters,
         force,
+        kernel_log,
     })
 }
 

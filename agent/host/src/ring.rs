@@ -11,6 +11,7 @@ use aya::maps::{MapData, PerCpuArray, RingBuf};
 use kams_sensor_abi::loss::Loss;
 
 use crate::event::{Marks, SensorEvent, StreamId, StreamKey};
+use crate::loader::KernelLog;
 use crate::losses::{UserLosses, reason_of, reasons_of};
 use crate::queue::EventSender;
 use crate::record::{LostTotals, Record, parse};
@@ -20,7 +21,7 @@ use crate::sweep::Hint;
 /// Time between looks at the counters while something may have to be told without a ring record.
 const TICK: Duration = Duration::from_millis(250);
 /// Longest sleep while nothing happens.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 
 /// What the reader thread owns.
 pub(crate) struct Reader {
@@ -36,6 +37,7 @@ pub(crate) struct Reader {
     pub(crate) payload_on: Arc<AtomicBool>,
     pub(crate) told: Told,
     pub(crate) hints: Sender<Hint>,
+    pub(crate) kernel_log: Option<KernelLog>,
 }
 
 /// Losses already told, per watch.
@@ -77,6 +79,9 @@ impl Reader {
         let mut active = true;
         while !self.stop.load(Ordering::Acquire) && !self.sender.is_closed() {
             active |= self.drain();
+            if let Some(flush) = &mut self.kernel_log {
+                flush();
+            }
             active |= self.payload_on.load(Ordering::Acquire) || self.sender.has_untold();
             if active && looked.elapsed() >= TICK {
                 self.look_for_untold();

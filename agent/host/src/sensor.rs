@@ -28,6 +28,10 @@ impl Sensor {
     ///
     /// From the return on, every exec of the host and everything about marked processes is in the events. Takes
     /// about half a second; blocking.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "options are used up: nothing is to be changed after the start"
+    )]
     pub fn start(options: SensorOptions) -> Result<(Self, SensorEvents), SensorError> {
         let loaded = loader::load(&options)?;
         let marks = Arc::new(loaded.marks);
@@ -71,6 +75,7 @@ impl Sensor {
             payload_on,
             told: Told::default(),
             hints,
+            kernel_log: loaded.kernel_log,
         };
         selftest::prove(&control, &mut reader)?;
         control.0.proved.store(true, Ordering::Release);

@@ -45,7 +45,7 @@ pub struct ToolQuery {
 pub struct FindingQuery {
     /// Only those numbered above this one.
     pub since: u64,
-    /// At most so many, the newest ones; 1 to 10,000.
+    /// At most so many, the newest ones; 0 to 10,000.
     pub limit: usize,
 }
 
@@ -119,7 +119,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Tools of live and remembered servers.
     fn tools(&self, scope: Scope, query: &ToolQuery) -> Result<Vec<ToolView>, BackendError>;
 
-    /// Findings, oldest first.
+    /// Findings, oldest first. Those published by an earlier start of the daemon carry the number 0.
     fn findings(&self, scope: Scope, query: &FindingQuery) -> Result<Vec<FindingRecord>, BackendError>;
 
     /// What the kernel offers and what is used.

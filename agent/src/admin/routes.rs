@@ -351,7 +351,7 @@ impl Wanted {
             .text("instance")
             .is_none_or(|theirs| theirs == instance);
         let since = parameters.number("since")?.filter(|_| same).unwrap_or(0);
-        let limit = parameters.number("limit")?.unwrap_or(1_000).clamp(1, MAX_RECORDS);
+        let limit = parameters.number("limit")?.unwrap_or(1_000).min(MAX_RECORDS);
         Ok(Self {
             selection: Selection::read(&parameters)?,
             since,
@@ -365,10 +365,10 @@ async fn events(State(shared): Daemon, Extension(peer): Asker, uri: Uri) -> Show
     let feed = Arc::clone(shared.backend.feed());
     let wanted = Wanted::read(&uri, feed.instance())?;
     let scope = scope(&peer)?;
-    let hello = hello(&feed);
+    let before = feed.next_seq() - 1;
     let selection = wanted.selection.clone();
     let past = feed.since(scope, wanted.since, wanted.limit, &|r| selection.admits(r));
-    stream(&shared, scope, wanted, hello, past)
+    stream(&shared, scope, wanted, before, past)
 }
 
 async fn findings(State(shared): Daemon, Extension(peer): Asker, uri: Uri) -> Shown {
@@ -377,7 +377,7 @@ async fn findings(State(shared): Daemon, Extension(peer): Asker, uri: Uri) -> Sh
     wanted.selection.kinds.clear();
     wanted.selection.findings = true;
     let scope = scope(&peer)?;
-    let hello = hello(&feed);
+    let before = feed.next_seq() - 1;
     let query = FindingQuery {
         since: wanted.since,
         limit: wanted.limit,
@@ -385,38 +385,30 @@ async fn findings(State(shared): Daemon, Extension(peer): Asker, uri: Uri) -> Sh
     let mut past = ask(&shared, move |b| Ok(b.findings(scope, &query)?)).await?;
     past.retain(|f| scope.admits(f.uid) && wanted.selection.admits_finding(f));
     let past = past.into_iter().map(|f| Arc::new(Record::Finding(f))).collect();
-    stream(&shared, scope, wanted, hello, past)
+    stream(&shared, scope, wanted, before, past)
 }
 
-fn hello(feed: &super::Feed) -> Arc<Record> {
-    let instance = feed.instance().to_owned();
-    Arc::new(Record::Hello {
-        instance,
-        next_seq: feed.next_seq(),
-    })
-}
-
-fn stream(
-    shared: &Arc<Shared>,
-    scope: Scope,
-    wanted: Wanted,
-    hello: Arc<Record>,
-    mut past: Vec<Arc<Record>>,
-) -> Shown {
-    let follower = if wanted.follow {
-        // From the newest record that is already in hand, so that nothing is shown twice.
-        let newest = past.iter().filter_map(|r| r.seq()).max().unwrap_or(wanted.since);
-        let selection = wanted.selection;
-        let follower =
-            shared
-                .backend
-                .feed()
-                .follow(scope, Some(newest), Box::new(move |r| selection.admits(r)));
-        Some(follower.map_err(|error| ApiError::busy(error.to_string()))?)
-    } else {
-        None
+/// Sends what is in hand up to record `before`, and then, for a follower, all that came after it.
+fn stream(shared: &Arc<Shared>, scope: Scope, wanted: Wanted, before: u64, past: Vec<Arc<Record>>) -> Shown {
+    let feed = shared.backend.feed();
+    let hello = Record::Hello {
+        instance: feed.instance().to_owned(),
+        next_seq: before + 1,
     };
-    past.insert(0, hello);
+    let mut records = vec![Arc::new(hello)];
+    let mut follower = None;
+    if wanted.follow {
+        records.extend(
+            past.into_iter()
+                .filter(|r| r.seq().is_none_or(|seq| seq <= before)),
+        );
+        let selection = wanted.selection;
+        let from = Some(before.max(wanted.since));
+        let joined = feed.follow(scope, from, Box::new(move |r| selection.admits(r)));
+        follower = Some(joined.map_err(|error| ApiError::busy(error.to_string()))?);
+    } else {
+        records.extend(past);
+    }
     let (sender, response) = lines::response();
     let (metrics, alive, stop) = (
         Arc::clone(&shared.metrics),
@@ -424,10 +416,10 @@ fn stream(
         shared.stop.clone(),
     );
     tokio::spawn(async move {
-        if lines::send_all(&sender, &past).await
+        if lines::send_all(&sender, &records).await
             && let Some(follower) = follower
         {
-            drop(past);
+            drop(records);
             lines::follow(sender, follower, metrics, alive, stop).await;
         }
     });

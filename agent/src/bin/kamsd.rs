@@ -11,11 +11,17 @@ use clap::Parser;
 use kams_agent::admin::{AdminServer, Backend, Feed, Limits, MetricsServer, group_id};
 use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
+use kams_agent::engine::counter::Counter;
+use kams_agent::engine::judge::Judge;
 use kams_agent::engine::live::Live;
 use kams_agent::engine::registry::Registry;
 use kams_agent::engine::{Command, Engine, EngineError, Shared};
+use kams_agent::policy_file::PolicySource;
+use kams_agent::salt;
 use kams_export::metrics::{LabelLimits, Metrics};
 use kams_export::view::Time;
+use kams_policy::Policy;
+use kams_store::{Retention, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -26,6 +32,9 @@ struct Arguments {
     /// Read this configuration file instead of /etc/kams (it may then belong to you instead of root).
     #[arg(long)]
     config: Option<PathBuf>,
+    /// Read this policy instead of /etc/kams/policy.yaml (it may then belong to you instead of root).
+    #[arg(long)]
+    policy: Option<PathBuf>,
     /// Check the configuration, print what it says, and end.
     #[arg(long)]
     check_config: bool,
@@ -37,7 +46,10 @@ fn main() -> ExitCode {
     if arguments.check_config {
         return check(&sources);
     }
-    match run(&sources) {
+    let policy = arguments
+        .policy
+        .map_or_else(PolicySource::installed, PolicySource::file);
+    match run(&sources, &policy) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("kamsd: {error:#}"));
@@ -68,15 +80,16 @@ fn complain(text: &str) {
     eprintln!("{text}");
 }
 
-fn run(sources: &Sources) -> Result<()> {
+fn run(sources: &Sources, policy: &PolicySource) -> Result<()> {
     let loaded = config::load(sources)?;
+    let rules = policy.load()?;
     start_log(&loaded.config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let result = runtime.block_on(serve(loaded.config, sources));
+    let result = runtime.block_on(serve(loaded.config, rules, sources, policy));
     // A question to a stuck name service must not hold the end.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     result
@@ -96,7 +109,7 @@ fn start_log(log: &config::Log) {
     }
 }
 
-async fn serve(config: Config, sources: &Sources) -> Result<()> {
+async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &PolicySource) -> Result<()> {
     let started = Time::now();
     #[expect(clippy::cast_precision_loss, reason = "a gauge in seconds")]
     let start_seconds = started.unix_nanos() as f64 / 1e9;
@@ -113,10 +126,13 @@ async fn serve(config: Config, sources: &Sources) -> Result<()> {
     )?);
     let instance = format!("{:x}-{:x}", started.unix_nanos(), std::process::id());
     let feed = Feed::new(config.events, instance);
+    let registry = Arc::new(Registry::default());
+    let counter = Counter::start(Arc::clone(&registry), Arc::clone(&metrics))?;
     let live = Live {
-        registry: Arc::new(Registry::default()),
+        registry,
         feed,
         metrics: Arc::clone(&metrics),
+        counter,
     };
     let shared = Arc::new(Shared::default());
 
@@ -131,6 +147,19 @@ async fn serve(config: Config, sources: &Sources) -> Result<()> {
         Some(address) => Some(MetricsServer::bind(address, config.metrics.allow_remote)?),
         None => None,
     };
+    let salt = salt::of_host(&config.state_dir)
+        .with_context(|| format!("state folder {}", config.state_dir.display()))?;
+    let retention = Retention {
+        findings_per_user: u32::try_from(config.retention.findings_per_user).unwrap_or(u32::MAX),
+        days: u32::try_from(config.retention.findings.as_secs() / 86_400).unwrap_or(u32::MAX),
+    };
+    let (store, notice) = Store::open(&config.state_dir, retention)?;
+    if let Some(notice) = notice {
+        tracing::error!("{notice}");
+    }
+    let store = Arc::new(store);
+    metrics.policy_reload(Some(rules.hash()));
+    let judge = Judge::new(Arc::new(rules), salt, Some(Arc::clone(&store)));
     let current = Arc::new(ArcSwap::from_pointee(config.clone()));
     let (commands, queue) = mpsc::channel(64);
     let backend: Arc<dyn Backend> = Arc::new(DaemonBackend::new(
@@ -140,7 +169,7 @@ async fn serve(config: Config, sources: &Sources) -> Result<()> {
         Arc::clone(&current),
     ));
     let (stop, stopped) = watch::channel(false);
-    let engine = start_engine(config, live, shared, queue).await?;
+    let engine = start_engine(config, live, shared, judge, queue).await?;
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(admin.serve(Arc::clone(&backend), Arc::clone(&metrics), stopped.clone()));
     if let Some(scrape) = scrape {
@@ -157,7 +186,7 @@ async fn serve(config: Config, sources: &Sources) -> Result<()> {
         tokio::select! {
             _ = interrupt.recv() => break Ok(()),
             _ = terminate.recv() => break Ok(()),
-            _ = hangup.recv() => reload(sources, &current, &commands, &group, &metrics).await,
+            _ = hangup.recv() => reload(sources, policy, &current, &commands, &group, &metrics).await,
             Some(ended) = tasks.join_next() => {
                 break ended.map_err(anyhow::Error::from).and_then(|r| r.context("a server ended"));
             }
@@ -179,6 +208,7 @@ async fn start_engine(
     config: Config,
     live: Live,
     shared: Arc<Shared>,
+    judge: Judge,
     commands: mpsc::Receiver<Command>,
 ) -> Result<std::thread::JoinHandle<()>> {
     let (ready, started) = tokio::sync::oneshot::channel::<Result<(), EngineError>>();
@@ -190,7 +220,7 @@ async fn start_engine(
                 return;
             }
         };
-        match Engine::new(config, live, shared) {
+        match Engine::new(config, live, shared, judge) {
             Ok((engine, events)) => {
                 drop(ready.send(Ok(())));
                 runtime.block_on(engine.run(events, commands));
@@ -210,6 +240,7 @@ async fn start_engine(
 
 async fn reload(
     sources: &Sources,
+    policy: &PolicySource,
     current: &ArcSwap<Config>,
     commands: &mpsc::Sender<Command>,
     group: &kams_agent::admin::AdminGroup,
@@ -229,6 +260,17 @@ async fn reload(
         Err(problems) => {
             metrics.config_reload(false);
             tracing::error!("the configuration is refused, the running one stays:\n{problems}");
+        }
+    }
+    match policy.load() {
+        Ok(rules) => {
+            metrics.policy_reload(Some(rules.hash()));
+            drop(commands.send(Command::Policy(Arc::new(rules))).await);
+            tracing::info!("policy reloaded");
+        }
+        Err(problems) => {
+            metrics.policy_reload(None);
+            tracing::error!("the policy is refused, the running one stays:\n{problems}");
         }
     }
     drop(sd_notify::notify(&[sd_notify::NotifyState::Ready]));

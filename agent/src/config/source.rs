@@ -64,6 +64,16 @@ impl SourceFile {
     }
 }
 
+/// The text of one file that is as trustworthy as the configuration; none where there is no such file. `explicit`: it
+/// was named on the command line, and may belong to the caller.
+pub fn trusted_text(path: &Path, explicit: bool) -> Result<Option<String>, Problem> {
+    match read_one(path, explicit) {
+        Ok(text) => Ok(Some(text)),
+        Err(Refusal::Missing) => Ok(None),
+        Err(refusal) => Err(refusal.problem(path)),
+    }
+}
+
 /// All files that exist and may be trusted, in the order in which they count.
 pub(super) fn read(sources: &Sources, problems: &mut Vec<Problem>) -> Vec<SourceFile> {
     let mut files = Vec::new();

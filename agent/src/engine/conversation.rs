@@ -90,33 +90,56 @@ impl Conversation {
 
     /// Takes a piece of one direction.
     pub fn push(&mut self, direction: Direction, piece: Piece, judge: &mut Judge, sink: &mut dyn Sink) {
-        self.with(direction, judge, sink, |stream, on_frame| stream.push(piece, on_frame));
+        self.with(direction, judge, sink, |stream, on_frame| {
+            stream.push(piece, on_frame)
+        });
     }
 
     /// Bytes of one direction were lost.
-    pub fn gap(&mut self, direction: Direction, lost: u64, time: Nanos, judge: &mut Judge, sink: &mut dyn Sink) {
+    pub fn gap(
+        &mut self,
+        direction: Direction,
+        lost: u64,
+        time: Nanos,
+        judge: &mut Judge,
+        sink: &mut dyn Sink,
+    ) {
         let mut event = self.event(kams_export::view::EventKind::Gap, time);
         event.direction = Some(describe::direction(direction));
         event.bytes = (lost > 0).then_some(lost);
         event.gap = true;
         sink.event(event);
-        self.with(direction, judge, sink, |stream, on_frame| stream.gap(lost, on_frame));
+        self.with(direction, judge, sink, |stream, on_frame| {
+            stream.gap(lost, on_frame)
+        });
     }
 
     /// Lets time limits take effect.
     pub fn tick(&mut self, now: Nanos, judge: &mut Judge, sink: &mut dyn Sink) {
         for direction in [Direction::ToServer, Direction::ToClient] {
-            self.with(direction, judge, sink, |stream, on_frame| stream.tick(now, on_frame));
+            self.with(direction, judge, sink, |stream, on_frame| {
+                stream.tick(now, on_frame)
+            });
         }
     }
 
     /// The conversation is over.
     pub fn finish(&mut self, now: Nanos, judge: &mut Judge, sink: &mut dyn Sink) {
         for direction in [Direction::ToServer, Direction::ToClient] {
-            self.with(direction, judge, sink, |stream, on_frame| stream.finish(now, on_frame));
+            self.with(direction, judge, sink, |stream, on_frame| {
+                stream.finish(now, on_frame)
+            });
         }
         for event in self.session.finish() {
-            told(&self.party, self.to_wall, &self.session, &event, &mut self.tally, judge, sink);
+            told(
+                &self.party,
+                self.to_wall,
+                &self.session,
+                &event,
+                &mut self.tally,
+                judge,
+                sink,
+            );
         }
     }
 
@@ -128,7 +151,8 @@ impl Conversation {
     fn with(
         &mut self,
         direction: Direction,
-        judge: &mut Judge, sink: &mut dyn Sink,
+        judge: &mut Judge,
+        sink: &mut dyn Sink,
         work: impl FnOnce(&mut Stream, &mut dyn FnMut(Frame<'_>, Nanos)),
     ) {
         let Self {
@@ -164,7 +188,14 @@ fn told(
     let time = to_wall(event.time);
     describe::describe(party, time, session, event, tally, sink);
     let request_id = judge::request_id(event);
-    let case = Case { party, time, mono: event.time, session, request_id, gap: event.gap };
+    let case = Case {
+        party,
+        time,
+        mono: event.time,
+        session,
+        request_id,
+        gap: event.gap,
+    };
     judge.look(&case, event, sink);
 }
 

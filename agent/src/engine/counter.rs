@@ -29,7 +29,9 @@ pub struct Counter(SyncSender<Listed>);
 
 impl std::fmt::Debug for Listed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listed").field("server_id", &self.server_id).finish_non_exhaustive()
+        f.debug_struct("Listed")
+            .field("server_id", &self.server_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -37,13 +39,20 @@ impl Counter {
     /// Starts the thread; it ends with the last handle.
     pub fn start(registry: Arc<Registry>, metrics: Arc<Metrics>) -> std::io::Result<Self> {
         let (lists, queue) = sync_channel(QUEUE);
-        thread::Builder::new().name("definitions".to_owned()).spawn(move || run(&queue, &registry, &metrics))?;
+        thread::Builder::new()
+            .name("definitions".to_owned())
+            .spawn(move || run(&queue, &registry, &metrics))?;
         Ok(Self(lists))
     }
 
     /// Hands over a page of a list. Never waits.
     pub fn count(&self, server_id: u64, server: &str, first: bool, raw: Vec<String>) {
-        let listed = Listed { server_id, server: server.to_owned(), first, raw };
+        let listed = Listed {
+            server_id,
+            server: server.to_owned(),
+            first,
+            raw,
+        };
         if self.0.try_send(listed).is_err() {
             tracing::debug!(server, "too many lists at once: one is not counted");
         }
@@ -53,7 +62,13 @@ impl Counter {
 fn run(queue: &Receiver<Listed>, registry: &Registry, metrics: &Metrics) {
     let mut definitions = Definitions::default();
     let mut totals: HashMap<u64, u64> = HashMap::new();
-    while let Ok(Listed { server_id, server, first, raw }) = queue.recv() {
+    while let Ok(Listed {
+        server_id,
+        server,
+        first,
+        raw,
+    }) = queue.recv()
+    {
         let page: u64 = raw.iter().map(|text| definitions.tokens(text)).sum();
         if totals.len() >= SERVERS && !totals.contains_key(&server_id) {
             totals.clear();

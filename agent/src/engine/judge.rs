@@ -67,7 +67,9 @@ struct InSession {
 
 impl std::fmt::Debug for Judge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Judge").field("sessions", &self.sessions.len()).finish_non_exhaustive()
+        f.debug_struct("Judge")
+            .field("sessions", &self.sessions.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -111,7 +113,10 @@ impl Judge {
 
     /// A conversation begins to be told: its baselines are read now, off the path of any verdict.
     pub fn enter(&mut self, party: &Party) {
-        let owner = Owner { uid: party.uid, server: Arc::clone(&party.server) };
+        let owner = Owner {
+            uid: party.uid,
+            server: Arc::clone(&party.server),
+        };
         self.load(&owner);
         let run = format!("{}:{}", party.uid, party.agent_pid);
         let session = InSession {
@@ -126,7 +131,9 @@ impl Judge {
 
     /// A conversation is over.
     pub fn leave(&mut self, party: &Party) {
-        let Some(session) = self.sessions.remove(&party.server_id) else { return };
+        let Some(session) = self.sessions.remove(&party.server_id) else {
+            return;
+        };
         if !self.sessions.values().any(|other| other.owner == session.owner) {
             self.baselines.remove(&session.owner);
         }
@@ -134,7 +141,10 @@ impl Judge {
 
     /// Looks at one event of a session.
     pub fn look(&mut self, case: &Case<'_>, event: &Event<'_>, sink: &mut dyn Sink) {
-        let owner = Owner { uid: case.party.uid, server: Arc::clone(&case.party.server) };
+        let owner = Owner {
+            uid: case.party.uid,
+            server: Arc::clone(&case.party.server),
+        };
         match self.sessions.get_mut(&case.party.server_id) {
             None => self.enter(case.party),
             Some(session) if session.owner != owner => {
@@ -158,7 +168,9 @@ impl Judge {
             }
             EventKind::Response(response) => {
                 match &response.kind {
-                    ResponseKind::Handshake { instructions: Some(text) } => self.instructions(case, text, sink),
+                    ResponseKind::Handshake {
+                        instructions: Some(text),
+                    } => self.instructions(case, text, sink),
                     ResponseKind::Page(page) => self.page(case, page, sink),
                     _ => {}
                 }
@@ -194,7 +206,10 @@ impl Judge {
             request_id: case.request_id.clone(),
             enforced: false,
             gap: case.gap,
-            action: decision.action.map_or("alert", kams_policy::Action::name).to_owned(),
+            action: decision
+                .action
+                .map_or("alert", kams_policy::Action::name)
+                .to_owned(),
             rule: decision.rule.clone(),
             would: decision.would.map(|action| action.name().to_owned()),
             fingerprint,
@@ -224,13 +239,23 @@ impl Judge {
 
 fn thresholds(policy: &Policy) -> Thresholds {
     let fallback = Thresholds::default();
-    let knob = |name, otherwise| policy.threshold("integrity.description_delta", name).unwrap_or(otherwise);
-    Thresholds { high: knob("high", fallback.high), medium: knob("medium", fallback.medium) }
+    let knob = |name, otherwise| {
+        policy
+            .threshold("integrity.description_delta", name)
+            .unwrap_or(otherwise)
+    };
+    Thresholds {
+        high: knob("high", fallback.high),
+        medium: knob("medium", fallback.medium),
+    }
 }
 
 fn now(case: &Case<'_>) -> Now {
     let wall_ms = u64::try_from(case.time.unix_nanos() / 1_000_000).unwrap_or(0);
-    Now { wall_ms, mono_ms: case.mono / 1_000_000 }
+    Now {
+        wall_ms,
+        mono_ms: case.mono / 1_000_000,
+    }
 }
 
 /// Equal for equal causes of one user's server, whenever and in whichever process they occur.
@@ -240,7 +265,13 @@ fn fingerprint(party: &Party, finding: &Finding) -> String {
         _ => "",
     };
     let mut hash = Sha256::new();
-    for part in [party.uid.to_string().as_str(), &party.server, finding.detector, change, &finding.cause] {
+    for part in [
+        party.uid.to_string().as_str(),
+        &party.server,
+        finding.detector,
+        change,
+        &finding.cause,
+    ] {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
@@ -257,7 +288,9 @@ pub(super) fn request_id(event: &Event<'_>) -> Option<String> {
     match &event.kind {
         EventKind::Request(request) => Some(describe::id(&request.id)),
         EventKind::Response(response) => {
-            let call = event.tool_result().and_then(|result| result.call.map(|call| describe::id(&call.id)));
+            let call = event
+                .tool_result()
+                .and_then(|result| result.call.map(|call| describe::id(&call.id)));
             Some(call.unwrap_or_else(|| describe::id(&response.asked.id)))
         }
         _ => None,

@@ -41,16 +41,19 @@ impl Sink for Live {
         if let Evidence::Drift { change, pinned, .. } = &finding.evidence {
             self.metrics.drift(&record.server, change);
             if *pinned {
-                self.metrics.pinned_drift(&record.server, change, finding.severity.name());
+                self.metrics
+                    .pinned_drift(&record.server, change, finding.severity.name());
             }
         } else {
-            self.metrics.finding(finding.detector, finding.severity.name(), &record.action);
+            self.metrics
+                .finding(finding.detector, finding.severity.name(), &record.action);
         }
         self.feed.publish(Record::Finding(record));
     }
 
     fn cost(&mut self, server_id: u64, point: &Point) {
-        self.metrics.cost_tokens(&point.server, point.tokens, point.estimated);
+        self.metrics
+            .cost_tokens(&point.server, point.tokens, point.estimated);
         if let Some(server) = self.registry.lock().server_mut(server_id) {
             *server.result_tokens.get_or_insert(0) += point.tokens;
         }

@@ -4,13 +4,12 @@
 //! over), or a bare JSON-RPC message, whose direction is then guessed: requests and notifications go to the server
 //! unless their method is one that servers use, answers come from it.
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::sync::Arc;
 
 use kams_detect::Finding;
 use kams_detect::cost::Point;
 use kams_detect::egress::Salt;
-use kams_export::jsonl;
 use kams_export::metrics::Operation;
 use kams_export::view::{EventKind, EventView, FindingRecord, Record, Time, Transport};
 use kams_mcp::{Direction, Nanos};
@@ -60,11 +59,12 @@ struct Recorded {
     raw: Option<String>,
 }
 
-/// Replays one recording; `name` stands for the server. Events and findings go to `out` as JSON lines.
+/// Replays one recording; `name` stands for the server. Events and findings go to `out`.
 pub fn replay(
     name: &str,
-    policy: Arc<Policy>, input: &mut dyn BufRead,
-    out: &mut dyn Write,
+    policy: Arc<Policy>,
+    input: &mut dyn BufRead,
+    out: &mut dyn FnMut(Record) -> std::io::Result<()>,
 ) -> Result<(), ReplayError> {
     let party = Party {
         server_id: 1,
@@ -82,7 +82,7 @@ pub fn replay(
     let mut conversation =
         Conversation::new(party, Begins::AtStart, limits, kams_mcp::Config::default(), wall);
     let mut judge = Judge::new(policy, Salt::new(b"kams replay"), None);
-    let mut sink = Lines {
+    let mut sink = Output {
         out,
         seq: 0,
         failed: None,
@@ -171,27 +171,23 @@ fn wall(at: Nanos) -> Time {
     Time::from_unix_nanos(i64::try_from(at).unwrap_or(i64::MAX))
 }
 
-struct Lines<'a> {
-    out: &'a mut dyn Write,
+struct Output<'a> {
+    out: &'a mut dyn FnMut(Record) -> std::io::Result<()>,
     seq: u64,
     failed: Option<std::io::Error>,
 }
 
-impl Lines<'_> {
+impl Output<'_> {
     fn record(&mut self, mut record: Record) {
         self.seq += 1;
         record.set_seq(self.seq);
-        if self.failed.is_some() {
-            return;
+        if self.failed.is_none() {
+            self.failed = (self.out)(record).err();
         }
-        let written = jsonl::line(&record)
-            .map_err(std::io::Error::from)
-            .and_then(|line| self.out.write_all(&line));
-        self.failed = written.err();
     }
 }
 
-impl Sink for Lines<'_> {
+impl Sink for Output<'_> {
     fn event(&mut self, event: EventView) {
         self.record(Record::Event(event));
     }
@@ -208,3 +204,4 @@ impl Sink for Lines<'_> {
 
     fn frame(&mut self, _: &'static str) {}
 }
+

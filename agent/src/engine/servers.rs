@@ -188,7 +188,9 @@ impl Engine {
             self.act(actions, chunk.time_ns);
             return;
         }
-        server.conversation.push(direction, piece, &mut self.judge, &mut self.live);
+        server
+            .conversation
+            .push(direction, piece, &mut self.judge, &mut self.live);
         if direction == Direction::ToClient {
             self.tracker.agent_read(object);
         }
@@ -224,7 +226,9 @@ impl Engine {
             event.gap = true;
             self.live.event(event);
         }
-        server.conversation.gap(direction, lost, time, &mut self.judge, &mut self.live);
+        server
+            .conversation
+            .gap(direction, lost, time, &mut self.judge, &mut self.live);
     }
 
     /// The agent has read everything that a server wrote before it closed its output.
@@ -325,16 +329,27 @@ impl Engine {
         let mut confirmed = server.conversation.event(EventKind::ServerConfirmed, time);
         confirmed.transport = transport;
         self.live.event(confirmed);
+        self.judge.enter(server.conversation.party());
         let cut = kept.bytes > KEPT_BACK;
         for (direction, held) in kept.pieces {
             match held {
-                Held::Piece(piece) => server.conversation.push(direction, piece, &mut self.judge, &mut self.live),
-                Held::Gap { lost, time } => server.conversation.gap(direction, lost, time, &mut self.judge, &mut self.live),
+                Held::Piece(piece) => {
+                    server
+                        .conversation
+                        .push(direction, piece, &mut self.judge, &mut self.live)
+                }
+                Held::Gap { lost, time } => {
+                    server
+                        .conversation
+                        .gap(direction, lost, time, &mut self.judge, &mut self.live)
+                }
             }
         }
         if cut {
             for direction in [Direction::ToServer, Direction::ToClient] {
-                server.conversation.gap(direction, 0, time, &mut self.judge, &mut self.live);
+                server
+                    .conversation
+                    .gap(direction, 0, time, &mut self.judge, &mut self.live);
             }
         }
         self.tell_identity(id);
@@ -422,6 +437,7 @@ impl Engine {
         let mut event = server.conversation.event(EventKind::ServerGone, time);
         event.reason = Some(gone_word(why).to_owned());
         self.live.event(event);
+        self.judge.leave(server.conversation.party());
         self.live.registry.lock().end_server(server.id, to_wall(time));
         self.count_servers();
     }

@@ -108,7 +108,11 @@ mod tests {
             ("-0", "0"),
             ("10", "1.0e1"),
         ] {
-            assert_eq!(canonical_digest(one.as_bytes()), canonical_digest(other.as_bytes()), "{one} {other}");
+            assert_eq!(
+                canonical_digest(one.as_bytes()),
+                canonical_digest(other.as_bytes()),
+                "{one} {other}"
+            );
         }
         for (one, other) in [
             (r#"{"a":1}"#, r#"{"a":"1"}"#),
@@ -118,7 +122,11 @@ mod tests {
             (r#"{"a":{"b":1}}"#, r#"{"b":{"a":1}}"#),
             ("[", "[["),
         ] {
-            assert_ne!(canonical_digest(one.as_bytes()), canonical_digest(other.as_bytes()), "{one} {other}");
+            assert_ne!(
+                canonical_digest(one.as_bytes()),
+                canonical_digest(other.as_bytes()),
+                "{one} {other}"
+            );
         }
     }
 

@@ -91,20 +91,23 @@ impl History {
 
     fn thrash(&mut self, call: &Call<'_>, name: u64, evicted: &mut u64) -> Option<Finding> {
         let used = self.calls;
-        let at = match self.repeats.iter().position(|r| r.tool == name && r.arguments == call.arguments) {
-            Some(at) => at,
-            None => {
-                let new = Repeat {
-                    tool: name,
-                    arguments: call.arguments,
-                    result: call.result,
-                    used,
-                    times: [0; THRASH],
-                    count: 0,
-                    thrash: Reported::default(),
-                };
-                place(&mut self.repeats, new, MAX_CALLS, |r| r.used, evicted)
-            }
+        let known = self
+            .repeats
+            .iter()
+            .position(|r| r.tool == name && r.arguments == call.arguments);
+        let at = if let Some(at) = known {
+            at
+        } else {
+            let new = Repeat {
+                tool: name,
+                arguments: call.arguments,
+                result: call.result,
+                used,
+                times: [0; THRASH],
+                count: 0,
+                thrash: Reported::default(),
+            };
+            place(&mut self.repeats, new, MAX_CALLS, |r| r.used, evicted)
         };
         let repeat = self.repeats.get_mut(at)?;
         repeat.used = used;
@@ -120,7 +123,11 @@ impl History {
             *slot = call.at;
             repeat.count += 1;
         }
-        let recent = repeat.times.iter().take(repeat.count).filter(|t| together(**t, call.at));
+        let recent = repeat
+            .times
+            .iter()
+            .take(repeat.count)
+            .filter(|t| together(**t, call.at));
         if recent.clone().count() < THRASH {
             return None;
         }
@@ -133,28 +140,31 @@ impl History {
             confidence: 0.9,
             tool: Some(call.tool.to_owned()),
             cause: format!("thrash {} {:016x}", call.tool, call.arguments),
-            evidence: Evidence::Behaviour { count: 4, seconds: seconds(span), ratio: None },
+            evidence: Evidence::Behaviour {
+                count: 4,
+                seconds: seconds(span),
+                ratio: None,
+            },
         })
     }
 
     /// Retry storm and latency.
     fn tool(&mut self, call: &Call<'_>, name: u64, evicted: &mut u64) -> Vec<Finding> {
         let used = self.calls;
-        let at = match self.tools.iter().position(|t| t.name == name) {
-            Some(at) => at,
-            None => {
-                let new = Tool {
-                    name,
-                    used,
-                    failures: 0,
-                    first_failure: 0,
-                    storm: Reported::default(),
-                    slow: Reported::default(),
-                    samples: Vec::new(),
-                    oldest: 0,
-                };
-                place(&mut self.tools, new, MAX_TOOLS, |t| t.used, evicted)
-            }
+        let at = if let Some(at) = self.tools.iter().position(|t| t.name == name) {
+            at
+        } else {
+            let new = Tool {
+                name,
+                used,
+                failures: 0,
+                first_failure: 0,
+                storm: Reported::default(),
+                slow: Reported::default(),
+                samples: Vec::new(),
+                oldest: 0,
+            };
+            place(&mut self.tools, new, MAX_TOOLS, |t| t.used, evicted)
         };
         let mut findings = Vec::new();
         let Some(tool) = self.tools.get_mut(at) else {
@@ -224,7 +234,12 @@ impl History {
         if total < RATE_CALLS || failed * 2 < total || !self.rate.may_report(call.at) {
             return None;
         }
-        let span = self.outcomes.iter().map(|(at, _)| at.abs_diff(call.at)).max().unwrap_or(0);
+        let span = self
+            .outcomes
+            .iter()
+            .map(|(at, _)| at.abs_diff(call.at))
+            .max()
+            .unwrap_or(0);
         let (failed, total) = (u32::try_from(failed).ok()?, u32::try_from(total).ok()?);
         Some(Finding {
             code: "KAMS-BEH-003",
@@ -245,7 +260,11 @@ impl History {
     /// Bytes on the heap, by capacity.
     pub(super) fn heap_size(&self) -> usize {
         self.tools.capacity() * size_of::<Tool>()
-            + self.tools.iter().map(|t| t.samples.capacity() * size_of::<u32>()).sum::<usize>()
+            + self
+                .tools
+                .iter()
+                .map(|t| t.samples.capacity() * size_of::<u32>())
+                .sum::<usize>()
             + self.repeats.capacity() * size_of::<Repeat>()
             + self.outcomes.capacity() * size_of::<(u64, bool)>()
     }
@@ -283,7 +302,11 @@ fn place<T>(list: &mut Vec<T>, new: T, max: usize, used: impl Fn(&T) -> u64, evi
         list.push(new);
         return list.len() - 1;
     }
-    let oldest = list.iter().enumerate().min_by_key(|(_, entry)| used(entry)).map_or(0, |(at, _)| at);
+    let oldest = list
+        .iter()
+        .enumerate()
+        .min_by_key(|(_, entry)| used(entry))
+        .map_or(0, |(at, _)| at);
     if let Some(slot) = list.get_mut(oldest) {
         *slot = new;
         *evicted += 1;

@@ -9,7 +9,9 @@ use crate::finding::Evidence;
 /// The result row of one `behaviour` row: `id` and `findings`; `at_call` counts from 1, `count` is the number of
 /// findings of that detector at that call.
 pub fn row(row: &Value) -> Value {
-    let calls = row.get("calls").or_else(|| row.get("value")?.get("calls").or_else(|| row.get("value")));
+    let calls = row
+        .get("calls")
+        .or_else(|| row.get("value")?.get("calls").or_else(|| row.get("value")));
     let mut monitor = Monitor::default();
     let scope = Scope::new("run", "server");
     let mut findings = Vec::new();
@@ -19,7 +21,8 @@ pub fn row(row: &Value) -> Value {
             continue;
         }
         let text = |name: &str| call.get(name).map(Value::to_string).unwrap_or_default();
-        let nanos = |name: &str, unit: f64| scaled(call.get(name).and_then(Value::as_f64).unwrap_or(0.0) * unit);
+        let nanos =
+            |name: &str, unit: f64| scaled(call.get(name).and_then(Value::as_f64).unwrap_or(0.0) * unit);
         let observed = monitor.observe(
             scope,
             &Call {
@@ -32,9 +35,13 @@ pub fn row(row: &Value) -> Value {
             },
         );
         for finding in observed {
-            let (calls, seconds, ratio) = match finding.evidence {
-                Evidence::Behaviour { count, seconds, ratio } => (count, seconds, ratio),
-                _ => continue,
+            let Evidence::Behaviour {
+                count: calls,
+                seconds,
+                ratio,
+            } = finding.evidence
+            else {
+                continue;
             };
             findings.push(json!({
                 "code": finding.code,
@@ -56,7 +63,11 @@ pub fn row(row: &Value) -> Value {
 
 /// A number of nanoseconds; what is negative or no number counts as zero.
 fn scaled(value: f64) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "float casts saturate")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "float casts saturate"
+    )]
     let nanos = value.round() as u64;
     nanos
 }
@@ -68,7 +79,8 @@ mod tests {
 
     #[test]
     fn shared_cases() {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpora/behaviour.open.jsonl");
+        let path =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpora/behaviour.open.jsonl");
         let Ok(text) = std::fs::read_to_string(path) else {
             return;
         };
@@ -84,20 +96,33 @@ mod tests {
                 .as_array()
                 .unwrap()
                 .iter()
-                .map(|e| (e["at_call"].as_u64().unwrap(), e["detector"].as_str().unwrap().to_owned()))
+                .map(|e| {
+                    (
+                        e["at_call"].as_u64().unwrap(),
+                        e["detector"].as_str().unwrap().to_owned(),
+                    )
+                })
                 .collect();
             let result = row(&case);
             let mut found: Vec<(u64, String)> = result["findings"]
                 .as_array()
                 .unwrap()
                 .iter()
-                .map(|f| (f["at_call"].as_u64().unwrap(), f["detector"].as_str().unwrap().to_owned()))
+                .map(|f| {
+                    (
+                        f["at_call"].as_u64().unwrap(),
+                        f["detector"].as_str().unwrap().to_owned(),
+                    )
+                })
                 .collect();
             expected.sort();
             found.sort();
             if expected != found {
                 wrong += 1;
-                println!("{} {} expected {expected:?} found {found:?}", case["id"], case["case"]);
+                println!(
+                    "{} {} expected {expected:?} found {found:?}",
+                    case["id"], case["case"]
+                );
             }
         }
         println!("behaviour: {} of {all} rows", all - wrong);

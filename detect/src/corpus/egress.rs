@@ -53,9 +53,15 @@ mod tests {
     use std::path::PathBuf;
 
     fn rows(file: &str) -> Option<Vec<Value>> {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpora").join(file);
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("../../shared/corpora")
+            .join(file);
         let text = std::fs::read_to_string(path).ok()?;
-        Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+        Some(
+            text.lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect(),
+        )
     }
 
     fn found(result: &Value) -> Vec<(String, String, u64)> {
@@ -92,11 +98,15 @@ mod tests {
                 }
                 continue;
             }
-            let hit = found.iter().any(|(class, path, _)| *class == label && *path == text("path"));
+            let hit = found
+                .iter()
+                .any(|(class, path, _)| *class == label && *path == text("path"));
             let mut others = found.iter().filter(|(class, _, _)| *class != label).count();
             for also in case["also"].as_array().into_iter().flatten() {
                 for path in also["paths"].as_array().unwrap() {
-                    let there = found.iter().any(|(c, p, _)| Some(c.as_str()) == also["label"].as_str() && Some(p.as_str()) == path.as_str());
+                    let there = found.iter().any(|(c, p, _)| {
+                        Some(c.as_str()) == also["label"].as_str() && Some(p.as_str()) == path.as_str()
+                    });
                     assert!(there, "{also}");
                     others -= 1;
                 }
@@ -123,7 +133,10 @@ mod tests {
                 ("bearer_token" | "card_number" | "email" | "phone", _) => 0.97,
                 _ => 0.99,
             };
-            assert!(f64::from(*hit) >= floor * f64::from(*all), "{label} {stratum}: {hit} of {all}");
+            assert!(
+                f64::from(*hit) >= floor * f64::from(*all),
+                "{label} {stratum}: {hit} of {all}"
+            );
         }
         assert!(false_alarms["core"].1 <= 1, "core: {:?}", false_alarms["core"]);
         assert!(false_alarms["hard"].1 <= 4, "hard: {:?}", false_alarms["hard"]);

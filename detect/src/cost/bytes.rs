@@ -54,12 +54,20 @@ pub fn context_bytes(result: &str) -> ContextBytes {
     let Ok(shown) = serde_json::from_str::<Shown<'_>>(result) else {
         return bytes;
     };
-    let structured = shown.structured.map(RawValue::get).filter(|raw| raw.starts_with(['{', '[']));
+    let structured = shown
+        .structured
+        .map(RawValue::get)
+        .filter(|raw| raw.starts_with(['{', '[']));
     let digest = structured.map(|raw| canonical_digest(raw.as_bytes()));
     let mut repeated = false;
-    for part in [shown.content, shown.contents, shown.messages].into_iter().flatten() {
+    for part in [shown.content, shown.contents, shown.messages]
+        .into_iter()
+        .flatten()
+    {
         count(part.get(), 0, &mut bytes, &mut |text| {
-            repeated |= digest.is_some_and(|d| text.trim_start().starts_with(['{', '[']) && canonical_digest(text.as_bytes()) == d);
+            repeated |= digest.is_some_and(|d| {
+                text.trim_start().starts_with(['{', '[']) && canonical_digest(text.as_bytes()) == d
+            });
         });
     }
     if let Some(raw) = structured
@@ -130,8 +138,14 @@ mod tests {
 
     #[test]
     fn resources_and_prompts() {
-        assert_eq!(context_bytes(r#"{"contents":[{"uri":"a:b","text":"abc"},{"uri":"c:d","blob":"AAAA"}]}"#), ContextBytes { text: 3, media: 4 });
-        assert_eq!(context_bytes(r#"{"messages":[{"role":"user","content":{"type":"text","text":"abcd"}}]}"#).text, 4);
+        assert_eq!(
+            context_bytes(r#"{"contents":[{"uri":"a:b","text":"abc"},{"uri":"c:d","blob":"AAAA"}]}"#),
+            ContextBytes { text: 3, media: 4 }
+        );
+        assert_eq!(
+            context_bytes(r#"{"messages":[{"role":"user","content":{"type":"text","text":"abcd"}}]}"#).text,
+            4
+        );
         assert_eq!(context_bytes("not json"), ContextBytes::default());
         assert_eq!(context_bytes(r#"{"content":7}"#), ContextBytes::default());
     }

@@ -15,7 +15,21 @@ const MAX_NAME: usize = 64;
 const MAX_VALUE: usize = 512;
 
 /// Authorization schemes other than `Bearer` that are followed by a credential.
-const SCHEMES: &[&str] = &["basic", "token", "apikey", "api-key", "key", "bot", "digest", "hmac", "splunk", "ssws", "genie", "jwt", "negotiate"];
+const SCHEMES: &[&str] = &[
+    "basic",
+    "token",
+    "apikey",
+    "api-key",
+    "key",
+    "bot",
+    "digest",
+    "hmac",
+    "splunk",
+    "ssws",
+    "genie",
+    "jwt",
+    "negotiate",
+];
 
 /// How a value is joined to its name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -32,15 +46,15 @@ struct Value {
     quoted: bool,
 }
 
-fn byte(text: &[u8], at: usize) -> u8 {
+pub(super) fn byte(text: &[u8], at: usize) -> u8 {
     text.get(at).copied().unwrap_or(0)
 }
 
-fn slice(text: &[u8], span: Range<usize>) -> &[u8] {
+pub(super) fn slice(text: &[u8], span: Range<usize>) -> &[u8] {
     text.get(span).unwrap_or_default()
 }
 
-const fn in_name(b: u8) -> bool {
+pub(super) const fn in_name(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')
 }
 
@@ -63,7 +77,10 @@ pub(crate) fn identifier(text: &[u8], at: usize) -> Range<usize> {
 pub(crate) fn assignment(text: &[u8], name: &Range<usize>) -> Option<Hit> {
     // The quick way out: most words of prose are followed by nothing of an assignment.
     let next = byte(text, name.end);
-    if !matches!(next, b'=' | b':' | b'"' | b'\'' | b' ' | b'\t' | b'\\' | b']' | b'>' | b'`' | b'\n' | b'\r' | b')' | b',') {
+    if !matches!(
+        next,
+        b'=' | b':' | b'"' | b'\'' | b' ' | b'\t' | b'\\' | b']' | b'>' | b'`' | b'\n' | b'\r' | b'(' | b','
+    ) {
         return None;
     }
     let word = slice(text, name.clone());
@@ -82,12 +99,28 @@ pub(crate) fn assignment(text: &[u8], name: &Range<usize>) -> Option<Hit> {
     };
     let literal = slice(text, value.span.clone());
     let opaque = looks_opaque(literal);
-    let cut_off = !value.quoted && text.get(value.span.end..).is_some_and(|rest| rest.starts_with(b".."));
+    // `-passin pass:x`.
+    let pass_source = joint == Joint::Colon
+        && !spaced
+        && slice(text, name.start.saturating_sub(9)..name.start)
+            .windows(5)
+            .any(|w| w == b"-pass");
+    let cut_off = !value.quoted
+        && text
+            .get(value.span.end..)
+            .is_some_and(|rest| rest.starts_with(b".."));
     let accepted = is_literal(literal)
+        && literal.len() >= 4
+        && !literal.starts_with(b"--")
         && !cut_off
         && match (strength, value.quoted) {
             (Name::Plain, _) => false,
-            (Name::Weak, _) => opaque && (spaced || value.quoted || joint != Joint::Colon || begins_line(text, name.start)) && !is_expression(text, &value, literal),
+            (Name::Weak, _) if pass_source => true,
+            (Name::Weak, _) => {
+                opaque
+                    && (spaced || value.quoted || joint != Joint::Colon || begins_line(text, name.start))
+                    && !is_expression(text, &value, literal)
+            }
             (Name::Strong, true) => opaque || !literal.contains(&b' '),
             (Name::Strong, false) => {
                 !is_expression(text, &value, literal)
@@ -95,7 +128,14 @@ pub(crate) fn assignment(text: &[u8], name: &Range<usize>) -> Option<Hit> {
                         Joint::Equals => opaque || !spaced,
                         // `a:secret:b` is a path of names.
                         Joint::Colon if !spaced => opaque && begins_line(text, name.start),
-                        Joint::Colon => opaque || (begins_line(text, name.start) && ends_line(text, value.span.end)),
+                        Joint::Colon => {
+                            let password =
+                                super::words::contains(word, "pass") || super::words::contains(word, "pwd");
+                            opaque
+                                || (password
+                                    && begins_line(text, name.start)
+                                    && ends_line(text, value.span.end))
+                        }
                         Joint::Space | Joint::Markup => true,
                     }
             }
@@ -109,7 +149,10 @@ pub(crate) fn assignment(text: &[u8], name: &Range<usize>) -> Option<Hit> {
         Class::NamedSecret
     };
     let documented = literal.ends_with(b"EXAMPLEKEY");
-    Some(Hit { documented, ..Hit::new(class, value.span) })
+    Some(Hit {
+        documented,
+        ..Hit::new(class, value.span)
+    })
 }
 
 fn last_word(name: &[u8]) -> &[u8] {
@@ -148,8 +191,16 @@ fn joint(text: &[u8], name: &Range<usize>) -> Option<(Joint, usize, bool)> {
                 return None;
             }
             let start = spaces(text, after);
-            let joint = if colon && !arrow { Joint::Colon } else { Joint::Equals };
+            let joint = if colon && !arrow {
+                Joint::Colon
+            } else {
+                Joint::Equals
+            };
             Some((joint, start, start > after || gap > at))
+        }
+        b'(' if gap == at && !quoted_name && matches!(byte(text, at + 1), b'"' | b'\'') => {
+            let end = value(text, at + 1, Joint::Equals)?.span;
+            looks_opaque(slice(text, end)).then_some((Joint::Equals, at + 1, false))
         }
         _ if next_member_is_value(text, at).is_some() => {
             let start = next_member_is_value(text, at)?;
@@ -163,6 +214,18 @@ fn joint(text: &[u8], name: &Range<usize>) -> Option<(Joint, usize, bool)> {
                 let end = token_end(text, start);
                 return looks_opaque(slice(text, start..end)).then_some((Joint::Space, start, true));
             }
+            if let Some(start) = said_later(text, gap) {
+                return Some((Joint::Space, start, true));
+            }
+            let bare = slice(text, gap..token_end(text, gap));
+            let config = slice(text, name.clone()).contains(&b'_')
+                && bare.len() >= 6
+                && bare.iter().any(u8::is_ascii_digit)
+                && bare.iter().any(u8::is_ascii_alphabetic)
+                && looks_opaque(bare);
+            if config && gap > at && !quoted_name {
+                return Some((Joint::Space, gap, true));
+            }
             let flag = is_flag(text, name) && byte(text, gap) != b'-';
             let sql = matches!(byte(text, gap), b'\'') && gap > at && !quoted_name;
             (flag || sql || in_netrc(text, name.start)).then_some((Joint::Space, gap, true))
@@ -171,8 +234,33 @@ fn joint(text: &[u8], name: &Range<usize>) -> Option<(Joint, usize, bool)> {
     }
 }
 
-fn spaces(text: &[u8], at: usize) -> usize {
-    at + slice(text, at..text.len().min(at + 12)).iter().take_while(|b| matches!(b, b' ' | b'\t')).count()
+/// `the password for the box is hunter2`: where the value begins.
+fn said_later(text: &[u8], at: usize) -> Option<usize> {
+    let window = slice(text, at..text.len().min(at + 48));
+    let clause = window
+        .iter()
+        .position(|b| matches!(b, b'.' | b'\n' | b';' | b',' | b'?' | b'"'))
+        .unwrap_or(window.len());
+    let verb = window.get(..clause)?.windows(4).position(|w| w == b" is ")?;
+    let start = spaces(text, at + verb + 4);
+    let end = token_end(text, start);
+    let literal = slice(text, start..end);
+    let mixed = literal.iter().any(u8::is_ascii_digit) && literal.iter().any(u8::is_ascii_alphabetic);
+    (mixed && literal.len() >= 6 && run_length(literal) < 5.0).then_some(start)
+}
+
+/// The literal behind `IDENTIFIED BY`, which ends at `at`.
+pub(crate) fn identified_by(text: &[u8], at: usize) -> Option<Hit> {
+    let found = value(text, spaces(text, at), Joint::Space)?;
+    let literal = slice(text, found.span.clone());
+    (found.quoted && is_literal(literal)).then(|| Hit::new(Class::NamedSecret, found.span))
+}
+
+pub(super) fn spaces(text: &[u8], at: usize) -> usize {
+    at + slice(text, at..text.len().min(at + 12))
+        .iter()
+        .take_while(|b| matches!(b, b' ' | b'\t'))
+        .count()
 }
 
 /// `--password`, `-token`.
@@ -185,7 +273,11 @@ fn is_flag(text: &[u8], name: &Range<usize>) -> bool {
 /// `machine HOST login USER password VALUE`.
 fn in_netrc(text: &[u8], start: usize) -> bool {
     let before = slice(text, start.saturating_sub(96)..start);
-    super::words::contains(before, "login ") && byte(text, start.saturating_sub(1)).is_ascii_whitespace()
+    let mut words = before.rsplit(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
+    words.next().is_some()
+        && words
+            .next()
+            .is_some_and(|w| one_of(w, &["login", "user", "username"]))
 }
 
 /// `name: DB_PASSWORD` followed by a member `value`: where that value begins.
@@ -200,7 +292,10 @@ fn next_member_is_value(text: &[u8], at: usize) -> Option<usize> {
         return None;
     }
     let joint = rest.get(5..)?.iter().position(|b| matches!(b, b':' | b'='))?;
-    let clean = rest.get(5..5 + joint)?.iter().all(|b| matches!(b, b' ' | b'"' | b'\'' | b'\\'));
+    let clean = rest
+        .get(5..5 + joint)?
+        .iter()
+        .all(|b| matches!(b, b' ' | b'"' | b'\'' | b'\\'));
     clean.then(|| spaces(text, at + skip + 5 + joint + 1))
 }
 
@@ -209,30 +304,47 @@ fn value(text: &[u8], at: usize, joint: Joint) -> Option<Value> {
     if joint == Joint::Markup {
         let window = slice(text, at..text.len().min(at + MAX_VALUE));
         let end = window.iter().position(|b| *b == b'<')?;
-        return Some(Value { span: at..at + end, quoted: true });
+        return Some(Value {
+            span: at..at + end,
+            quoted: true,
+        });
     }
     let mut start = at;
     // b"", r"", f"", @"" and escaped quotes.
-    if matches!(byte(text, start), b'b' | b'r' | b'f' | b'u' | b'@' | b'L') && matches!(byte(text, start + 1), b'"' | b'\'') {
+    if matches!(byte(text, start), b'b' | b'r' | b'f' | b'u' | b'@' | b'L')
+        && matches!(byte(text, start + 1), b'"' | b'\'')
+    {
         start += 1;
     }
-    let escapes = slice(text, start..text.len().min(start + 8)).iter().take_while(|b| **b == b'\\').count();
+    let escapes = slice(text, start..text.len().min(start + 8))
+        .iter()
+        .take_while(|b| **b == b'\\')
+        .count();
     let quote = byte(text, start + escapes);
     if matches!(quote, b'"' | b'\'' | b'`') {
         start += escapes + 1;
         let window = slice(text, start..text.len().min(start + MAX_VALUE));
-        let mut end = window.iter().position(|b| *b == quote || *b == b'\n').unwrap_or(window.len());
+        let mut end = window
+            .iter()
+            .position(|b| *b == quote || *b == b'\n')
+            .unwrap_or(window.len());
         while end > 0 && window.get(end - 1) == Some(&b'\\') {
             end -= 1;
         }
-        return Some(Value { span: start..start + end, quoted: true });
+        return Some(Value {
+            span: start..start + end,
+            quoted: true,
+        });
     }
     let end = token_end(text, start);
-    (end > start).then_some(Value { span: start..end, quoted: false })
+    (end > start).then_some(Value {
+        span: start..end,
+        quoted: false,
+    })
 }
 
 /// End of an unquoted value.
-fn token_end(text: &[u8], start: usize) -> usize {
+pub(super) fn token_end(text: &[u8], start: usize) -> usize {
     let limit = text.len().min(start + MAX_VALUE);
     let mut at = start;
     while at < limit {
@@ -242,7 +354,11 @@ fn token_end(text: &[u8], start: usize) -> usize {
             // A separator only where another pair or nothing follows: passwords hold such signs too.
             b';' | b'&' | b',' => {
                 let next = byte(text, at + 1);
-                let name = slice(text, at + 1..limit).iter().take(MAX_NAME).take_while(|b| in_name(**b)).count();
+                let name = slice(text, at + 1..limit)
+                    .iter()
+                    .take(MAX_NAME)
+                    .take_while(|b| in_name(**b))
+                    .count();
                 let pair = name > 0 && matches!(byte(text, at + 1 + name), b'=' | b':');
                 if next == 0 || next.is_ascii_whitespace() || pair || matches!(next, b'"' | b'\'' | b'&') {
                     break;
@@ -260,7 +376,12 @@ fn token_end(text: &[u8], start: usize) -> usize {
 
 /// `password: str = "x"`: the value behind a type.
 fn after_type(text: &[u8], found: &Value) -> Option<Value> {
-    if found.quoted || !one_of(slice(text, found.span.clone()), &["str", "string", "&str", "secretstr", "text"]) {
+    if found.quoted
+        || !one_of(
+            slice(text, found.span.clone()),
+            &["str", "string", "&str", "secretstr", "text"],
+        )
+    {
         return None;
     }
     let gap = spaces(text, found.span.end);
@@ -270,7 +391,10 @@ fn after_type(text: &[u8], found: &Value) -> Option<Value> {
 /// The credential behind a scheme: `Basic dXNlcjpwYXNz`. None for `Bearer`, which has a class of its own.
 fn credential_of_scheme(text: &[u8], found: Value) -> Option<Value> {
     let whole = slice(text, found.span.clone());
-    let scheme_len = whole.iter().take_while(|b| b.is_ascii_alphabetic() || **b == b'-').count();
+    let scheme_len = whole
+        .iter()
+        .take_while(|b| b.is_ascii_alphabetic() || **b == b'-')
+        .count();
     let scheme = whole.get(..scheme_len)?;
     if one_of(scheme, &["bearer"]) {
         return None;
@@ -280,13 +404,28 @@ fn credential_of_scheme(text: &[u8], found: Value) -> Option<Value> {
     }
     let start = spaces(text, found.span.start + scheme_len);
     let end = token_end(text, start);
-    (end >= start + 6).then_some(Value { span: start..end, quoted: true })
+    (end >= start + 6).then_some(Value {
+        span: start..end,
+        quoted: true,
+    })
 }
 
 /// Code, not a literal: a call, an index, a member, another variable.
 fn is_expression(text: &[u8], value: &Value, literal: &[u8]) -> bool {
     if value.quoted {
         return false;
+    }
+    let next = spaces(text, value.span.end);
+    let opened = matches!(byte(text, value.span.end), b'<' | b'(' | b'[')
+        || matches!(byte(text, next), b'(' | b'{' | b'[');
+    if opened
+        || matches!(literal.first(), Some(b'&' | b'*' | b':'))
+        || literal.windows(2).any(|w| w == b"::" || w == b"->")
+    {
+        return true;
+    }
+    if literal.starts_with(b"__") {
+        return true;
     }
     let words = literal.iter().all(|b| in_name(*b)) && !literal.iter().any(u8::is_ascii_digit);
     literal.contains(&b'(')
@@ -302,117 +441,18 @@ fn is_expression(text: &[u8], value: &Value, literal: &[u8]) -> bool {
 fn begins_line(text: &[u8], start: usize) -> bool {
     let before = slice(text, start.saturating_sub(40)..start);
     let lead = before.rsplit(|b| *b == b'\n').next().unwrap_or_default();
-    lead.iter().all(|b| matches!(b, b' ' | b'\t' | b'-' | b'+' | b'{' | b',' | b'"' | b'\'' | b'#' | b'*' | b'>' | b'\r' | b'\\'))
+    lead.iter().all(|b| {
+        matches!(
+            b,
+            b' ' | b'\t' | b'-' | b'+' | b'{' | b',' | b'"' | b'\'' | b'#' | b'*' | b'>' | b'\r' | b'\\'
+        )
+    })
 }
 
 /// Whether the line ends behind `end`.
 fn ends_line(text: &[u8], end: usize) -> bool {
     let gap = spaces(text, end);
     matches!(byte(text, gap), 0 | b'\n' | b'\r' | b',' | b'}' | b'\\' | b'#')
-}
-
-/// The password in the userinfo of a URL whose `://` stands at `at`.
-pub(crate) fn url_password(text: &[u8], at: usize) -> Option<Hit> {
-    let start = at + 3;
-    let window = slice(text, start..text.len().min(start + 300));
-    let end = window
-        .iter()
-        .position(|b| b.is_ascii_whitespace() || matches!(b, b'/' | b'?' | b'#' | b'"' | b'\'' | b'<' | b'>' | b'`' | b'\\'))
-        .unwrap_or(window.len());
-    let authority = window.get(..end)?;
-    let sign = authority.iter().rposition(|b| *b == b'@')?;
-    let userinfo = authority.get(..sign)?;
-    let colon = userinfo.iter().position(|b| *b == b':')?;
-    let password = userinfo.get(colon + 1..)?;
-    let user = userinfo.get(..colon)?;
-    let stands_for_itself = password == user && run_length(password) >= 4.0 && one_of(password, &["user", "username", "password"]);
-    let literal = !password.is_empty() && !stands_for_itself && (is_literal(password) || (password.len() < 3 && password.is_ascii()));
-    let name_only = one_of(password, &["password", "pass", "pw", "pwd", "port", "secret", "token"]);
-    (literal && !name_only).then(|| Hit::new(Class::NamedSecret, start + colon + 1..start + sign))
-}
-
-/// Commands whose flags carry a password, and the flags.
-const COMMANDS: &[(&str, &[&str], bool)] = &[
-    ("curl", &["-u", "--user", "-U", "--proxy-user"], true),
-    ("http", &["-a", "--auth"], true),
-    ("https", &["-a", "--auth"], true),
-    ("sshpass", &["-p"], false),
-    ("mysql", &["-p"], false),
-    ("mysqldump", &["-p"], false),
-    ("mysqladmin", &["-p"], false),
-    ("mariadb", &["-p"], false),
-    ("redis-cli", &["-a"], false),
-    ("mongosh", &["-p"], false),
-    ("mongo", &["-p"], false),
-    ("docker", &["-p"], false),
-    ("podman", &["-p"], false),
-    ("helm", &["-p"], false),
-    ("mosquitto_pub", &["-P"], false),
-    ("mosquitto_sub", &["-P"], false),
-    ("ldapsearch", &["-w"], false),
-    ("unzip", &["-P"], false),
-    ("zip", &["-P"], false),
-    ("sqlcmd", &["-P"], false),
-];
-
-/// The password among the flags of the command that begins at `at`.
-pub(crate) fn command(text: &[u8], at: usize) -> Option<Hit> {
-    if at > 0 && in_name(byte(text, at - 1)) {
-        return None;
-    }
-    let name_len = slice(text, at..text.len().min(at + 24)).iter().take_while(|b| in_name(**b)).count();
-    let name = slice(text, at..at + name_len);
-    let (_, flags, pair) = COMMANDS.iter().find(|(command, _, _)| name == command.as_bytes())?;
-    let login = one_of(name, &["docker", "podman", "helm"]);
-    let window = slice(text, at..text.len().min(at + 400));
-    let line_end = window.iter().position(|b| matches!(b, b'\n' | b'|' | b';')).unwrap_or(window.len());
-    if login && !super::words::contains(window.get(..line_end)?, " login") {
-        return None;
-    }
-    let mut here = name_len;
-    while here < line_end {
-        here += window.get(here..line_end)?.iter().take_while(|b| b.is_ascii_whitespace()).count();
-        let len = window.get(here..line_end)?.iter().take_while(|b| !b.is_ascii_whitespace()).count();
-        let word = window.get(here..here + len)?;
-        if word == name {
-            return None;
-        }
-        for flag in *flags {
-            let Some(rest) = word.strip_prefix(flag.as_bytes()) else { continue };
-            let attached = !rest.is_empty();
-            if attached && flag.len() > 2 && !rest.starts_with(b"=") {
-                continue;
-            }
-            let mysql = flag == &"-p" && (name.starts_with(b"mysql") || name.starts_with(b"maria"));
-            if !attached && mysql {
-                continue;
-            }
-            let mut start = at + here + flag.len();
-            if !attached {
-                start = spaces(text, start);
-            } else if rest.starts_with(b"=") {
-                start += 1;
-            }
-            let quote = byte(text, start);
-            let (from, to) = if matches!(quote, b'"' | b'\'') {
-                let inside = slice(text, start + 1..text.len().min(start + 200));
-                (start + 1, start + 1 + inside.iter().position(|b| *b == quote)?)
-            } else {
-                (start, token_end(text, start))
-            };
-            let mut from = from;
-            if *pair {
-                from += slice(text, from..to).iter().position(|b| *b == b':')? + 1;
-            }
-            let literal = slice(text, from..to);
-            let port = login && literal.iter().all(|b| b.is_ascii_digit() || *b == b':');
-            if is_literal(literal) && !literal.starts_with(b"-") && !literal.starts_with(b"$") && !port {
-                return Some(Hit::new(Class::NamedSecret, from..to));
-            }
-        }
-        here += len.max(1);
-    }
-    None
 }
 
 #[cfg(test)]
@@ -428,8 +468,16 @@ mod tests {
     #[test]
     fn assignments() {
         for (text, word, secret) in [
-            ("export DB_PASSWORD=iqpsTXarKDH; ./run.sh", "PASSWORD", "iqpsTXarKDH"),
-            ("mysql -u root --password=IyPSqg5cTpw orders", "password", "IyPSqg5cTpw"),
+            (
+                "export DB_PASSWORD=iqpsTXarKDH; ./run.sh",
+                "PASSWORD",
+                "iqpsTXarKDH",
+            ),
+            (
+                "mysql -u root --password=IyPSqg5cTpw orders",
+                "password",
+                "IyPSqg5cTpw",
+            ),
             ("\"password\": \"fNM6OB01ymo\",", "password", "fNM6OB01ymo"),
             ("api_key: k81hhs7", "key", "k81hhs7"),
             ("  db.password = blue9otter", "password", "blue9otter"),
@@ -464,22 +512,6 @@ mod tests {
             ("Authorization: Bearer abc", "Auth"),
         ] {
             assert_eq!(found(text, word), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn urls_and_commands() {
-        let text = "postgres://app:ljAkSxPscDP@db.example:5432/orders";
-        let hit = url_password(text.as_bytes(), 8).unwrap();
-        assert_eq!(text.get(hit.span), Some("ljAkSxPscDP"));
-        for (text, secret) in [
-            ("curl -sS -u bob:hunter2 https://x", Some("hunter2")),
-            ("mysql -u root -ppa55word db", Some("pa55word")),
-            ("docker run -p 8080:80 x", None),
-            ("sshpass -p 'otter 9' ssh h", Some("otter 9")),
-        ] {
-            let hit = command(text.as_bytes(), 0);
-            assert_eq!(hit.and_then(|h| text.get(h.span)), secret, "{text}");
         }
     }
 }

@@ -11,10 +11,59 @@ const MAX_DOMAIN: usize = 253;
 
 /// Endings that look like a top-level domain and are a file's.
 const FILE_ENDINGS: &[&str] = &[
-    "png", "jpg", "jpeg", "gif", "svg", "webp", "avif", "ico", "bmp", "css", "scss", "js", "mjs", "ts", "tsx", "jsx",
-    "json", "yaml", "yml", "toml", "xml", "html", "htm", "md", "txt", "pdf", "tar", "gz", "tgz", "exe", "dll", "so",
-    "map", "lock", "service", "socket", "timer", "target", "mount", "local", "internal", "localhost", "localdomain", "lan",
-    "git", "py", "rb", "go", "java", "class", "conf", "log", "ini",
+    "png",
+    "jpg",
+    "jpeg",
+    "gif",
+    "svg",
+    "webp",
+    "avif",
+    "ico",
+    "bmp",
+    "css",
+    "scss",
+    "js",
+    "mjs",
+    "ts",
+    "tsx",
+    "jsx",
+    "json",
+    "yaml",
+    "yml",
+    "toml",
+    "xml",
+    "html",
+    "htm",
+    "md",
+    "txt",
+    "pdf",
+    "tar",
+    "gz",
+    "tgz",
+    "exe",
+    "dll",
+    "so",
+    "map",
+    "lock",
+    "service",
+    "socket",
+    "timer",
+    "target",
+    "mount",
+    "local",
+    "internal",
+    "localhost",
+    "localdomain",
+    "lan",
+    "git",
+    "py",
+    "rb",
+    "go",
+    "java",
+    "class",
+    "conf",
+    "log",
+    "ini",
 ];
 
 const fn local_char(byte: u8) -> bool {
@@ -31,7 +80,8 @@ pub(crate) fn email(text: &[u8], at: usize) -> Option<Hit> {
     let local = head.iter().rev().take_while(|b| local_char(**b)).count();
     let mut start = at - local;
     // An escaped line end before the address is no part of it.
-    if start > 0 && text.get(start - 1) == Some(&b'\\') && matches!(text.get(start), Some(b'n' | b'r' | b't')) {
+    if start > 0 && text.get(start - 1) == Some(&b'\\') && matches!(text.get(start), Some(b'n' | b'r' | b't'))
+    {
         start += 1;
     }
     while start < at && matches!(text.get(start), Some(b'.' | b'\'' | b'-' | b'%')) {
@@ -50,7 +100,9 @@ pub(crate) fn email(text: &[u8], at: usize) -> Option<Hit> {
     let top = labels.next()?;
     let second = labels.next()?;
     let valid = top.len() >= 2
-        && (top.iter().all(u8::is_ascii_alphabetic) || top.starts_with(b"xn--") || top.iter().all(|b| *b >= 0x80))
+        && (top.iter().all(u8::is_ascii_alphabetic)
+            || top.starts_with(b"xn--")
+            || top.iter().all(|b| *b >= 0x80))
         && !one_of(top, FILE_ENDINGS)
         && !second.is_empty()
         && !name.starts_with(b".")
@@ -76,11 +128,16 @@ fn is_address_of_something_else(text: &[u8], start: usize, at: usize, end: usize
     let window_start = start.saturating_sub(64);
     let before = text.get(window_start..start).unwrap_or_default();
     // The userinfo of a URL; `mailto:` has no slashes.
-    let word = before.rsplit(|b| b.is_ascii_whitespace() || matches!(b, b'"' | b'\'' | b'<' | b'(' | b',')).next();
+    let word = before
+        .rsplit(|b| b.is_ascii_whitespace() || matches!(b, b'"' | b'\'' | b'<' | b'(' | b','))
+        .next();
     if word.is_some_and(|w| w.windows(3).any(|p| p == b"://") && !w.contains(&b'?') && !w.contains(&b'=')) {
         return true;
     }
-    let line = before.rsplit(|b| matches!(b, b'\n' | b';' | b'|' | b'&')).next().unwrap_or_default();
+    let line = before
+        .rsplit(|b| matches!(b, b'\n' | b';' | b'|' | b'&'))
+        .next()
+        .unwrap_or_default();
     line.split(|b| !b.is_ascii_alphanumeric() && *b != b'-')
         .any(|w| one_of(w, &["ssh", "scp", "sftp", "rsync", "ssh-copy-id", "mosh"]))
 }
@@ -97,7 +154,10 @@ mod tests {
     #[test]
     fn addresses() {
         for (text, address) in [
-            ("mailto:r.silva+lists@mail.example.net", "r.silva+lists@mail.example.net"),
+            (
+                "mailto:r.silva+lists@mail.example.net",
+                "r.silva+lists@mail.example.net",
+            ),
             ("Ada <k_olsen@corp.example>.", "k_olsen@corp.example"),
             ("to=zoe@example.org, then", "zoe@example.org"),
             ("a@sub.dept.example.co.uk.", "a@sub.dept.example.co.uk"),
@@ -110,8 +170,15 @@ mod tests {
     #[test]
     fn other_uses_of_the_sign() {
         for text in [
-            "git@github.com:example/tools.git", "@types/node@20.11.5", "icon@2x.png", "@media screen", "app@sha256:7021",
-            "https://svc:pw@git.example/r.git", "ssh deploy@prod.example.com uptime", "backup@daily.service", "user@host",
+            "git@github.com:example/tools.git",
+            "@types/node@20.11.5",
+            "icon@2x.png",
+            "@media screen",
+            "app@sha256:7021",
+            "https://svc:pw@git.example/r.git",
+            "ssh deploy@prod.example.com uptime",
+            "backup@daily.service",
+            "user@host",
         ] {
             assert_eq!(found(text), None, "{text}");
         }

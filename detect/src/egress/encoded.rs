@@ -34,10 +34,20 @@ pub(crate) enum Inside {
 pub(crate) fn runs(text: &[u8], mut visit: impl FnMut(Range<usize>, &Inside)) {
     let mut at = 0;
     while at < text.len() {
-        let Some(skip) = text.get(at..).and_then(|rest| rest.iter().position(|b| in_run(*b))) else {
+        let Some(skip) = text
+            .get(at..)
+            .and_then(|rest| rest.iter().position(|b| in_run(*b)))
+        else {
             return;
         };
         let start = at + skip;
+        if let Some((end, bytes)) = hex_pairs(text, start) {
+            if bytes.len() >= MIN_HEX / 2 && readable(bytes.get(..bytes.len().min(PROBE)).unwrap_or(&bytes)) {
+                visit(start..end, &Inside::Text(bytes));
+            }
+            at = end;
+            continue;
+        }
         let end = run_end(text, start);
         if end - start >= MIN_BASE64
             && let Some(inside) = decode(text.get(start..end).unwrap_or_default())
@@ -59,7 +69,12 @@ const fn in_run(byte: u8) -> bool {
 fn run_end(text: &[u8], start: usize) -> usize {
     let mut line = start;
     loop {
-        let len = text.get(line..).unwrap_or_default().iter().take_while(|b| in_run(**b)).count();
+        let len = text
+            .get(line..)
+            .unwrap_or_default()
+            .iter()
+            .take_while(|b| in_run(**b))
+            .count();
         let end = line + len;
         let rest = text.get(end..).unwrap_or_default();
         let gap = match rest {
@@ -95,8 +110,83 @@ fn split(text: &[u8], run: Range<usize>, visit: &mut impl FnMut(Range<usize>, &I
     }
 }
 
-/// What the run decodes to, if that is text or a key.
+/// `41 4b 49`, `41:4b:49`, `0x41, 0x4b`: where pairs of hex digits with separators end, and their bytes. None where
+/// no two pairs stand.
+fn hex_pairs(text: &[u8], start: usize) -> Option<(usize, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    let mut at = start;
+    let mut end = start;
+    loop {
+        let prefix =
+            usize::from(text.get(at) == Some(&b'0') && matches!(text.get(at + 1), Some(b'x' | b'X'))) * 2;
+        let pair = text.get(at + prefix..at + prefix + 2).unwrap_or_default();
+        let alone = !text.get(at + prefix + 2).is_some_and(u8::is_ascii_alphanumeric);
+        let Some(byte) = Some(pair)
+            .filter(|p| p.len() == 2 && alone)
+            .and_then(|p| hex::decode(p).ok())
+        else {
+            break;
+        };
+        bytes.extend(byte);
+        end = at + prefix + 2;
+        let gap = match text.get(end..) {
+            Some([b',' | b';', b' ', ..]) => 2,
+            Some([b' ' | b':' | b'-' | b',' | b'\n', ..]) => 1,
+            _ => break,
+        };
+        at = end + gap;
+    }
+    (bytes.len() >= 2).then_some((end, bytes))
+}
+
+/// RFC 4648 base 32 without its padding.
+fn base32(run: &[u8]) -> Option<Vec<u8>> {
+    let body = run.split(|b| *b == b'=').next()?;
+    let mut out = Vec::with_capacity(body.len() * 5 / 8);
+    let mut bits = 0_u32;
+    let mut held = 0_u32;
+    for byte in body {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'2'..=b'7' => byte - b'2' + 26,
+            _ => return None,
+        };
+        held = ((held << 5) | u32::from(value)) & 0xFFF;
+        bits += 5;
+        if bits >= 8 {
+            bits -= 8;
+            out.push(u8::try_from((held >> bits) & 0xFF).ok()?);
+        }
+    }
+    Some(out)
+}
+
+/// What the run decodes to, if that is text or a key; base64 inside base64 is undone too.
 fn decode(run: &[u8]) -> Option<Inside> {
+    let inside = decode_once(run)?;
+    if let Inside::Text(text) = &inside {
+        let inner = text.trim_ascii();
+        if inner.len() >= MIN_BASE64
+            && inner.iter().all(|b| in_run(*b))
+            && let Some(deeper) = decode_once(inner)
+        {
+            return Some(deeper);
+        }
+    }
+    Some(inside)
+}
+
+fn decode_once(run: &[u8]) -> Option<Inside> {
+    let run = run
+        .strip_prefix(b"0x")
+        .or_else(|| run.strip_prefix(b"0X"))
+        .unwrap_or(run);
+    if run.len() >= MIN_HEX && run.iter().all(|b| matches!(b, b'A'..=b'Z' | b'2'..=b'7' | b'=')) {
+        let probe = base32(run.get(..run.len().min(64))?)?;
+        if readable(&probe) {
+            return base32(run).map(Inside::Text);
+        }
+    }
     if run.len() >= MIN_HEX && run.len().is_multiple_of(2) && run.iter().all(u8::is_ascii_hexdigit) {
         let probe = hex::decode(run.get(..run.len().min(PROBE * 2))?).ok()?;
         return if readable(&probe) {
@@ -108,14 +198,21 @@ fn decode(run: &[u8]) -> Option<Inside> {
     let url_safe = run.iter().any(|b| matches!(b, b'-' | b'_'));
     let engine = if url_safe { &URL_SAFE } else { &STANDARD };
     let probe_len = run.len().min(64) & !3;
-    let probe = engine.decode(run.get(..probe_len)?).or_else(|_| engine.decode(run)).ok()?;
+    let probe = engine
+        .decode(run.get(..probe_len)?)
+        .or_else(|_| engine.decode(run))
+        .ok()?;
     if is_der_key(&probe) {
         return Some(Inside::Key);
     }
     if !readable(probe.get(..probe.len().min(PROBE)).unwrap_or(&probe)) {
         return None;
     }
-    let joined: Vec<u8> = run.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    let joined: Vec<u8> = run
+        .iter()
+        .copied()
+        .filter(|b| !matches!(b, b'\r' | b'\n'))
+        .collect();
     let mut text = engine.decode(&joined).ok()?;
     // UTF-16 of ASCII, as some shells want it.
     if text.get(1) == Some(&0) {
@@ -126,7 +223,10 @@ fn decode(run: &[u8]) -> Option<Inside> {
 
 /// Whether the bytes begin like text: nine in ten printable, in UTF-8 or UTF-16.
 fn readable(bytes: &[u8]) -> bool {
-    let printable = bytes.iter().filter(|b| (b' '..0x7f).contains(*b) || matches!(b, b'\n' | b'\t' | b'\r')).count();
+    let printable = bytes
+        .iter()
+        .filter(|b| (b' '..0x7f).contains(*b) || matches!(b, b'\n' | b'\t' | b'\r'))
+        .count();
     let zeros = bytes.iter().skip(1).step_by(2).filter(|b| **b == 0).count();
     let wide = bytes.len() >= 16 && zeros * 2 + 2 >= bytes.len();
     bytes.len() >= 8 && ((printable * 10 >= bytes.len() * 9) || (wide && printable * 2 + 2 >= bytes.len()))
@@ -152,7 +252,8 @@ mod tests {
         assert_eq!(texts(&standard), [plain]);
         assert_eq!(texts(&format!("data={standard} rest")), [plain]);
         assert_eq!(texts(&hex::encode(plain)), [plain]);
-        let wrapped = format!("{}\n{}", &standard[..76], &standard[76..]);
+        let (first, second) = standard.split_at(76);
+        let wrapped = format!("{first}\n{second}");
         assert_eq!(texts(&wrapped), [plain]);
     }
 

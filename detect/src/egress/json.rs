@@ -50,7 +50,11 @@ pub(crate) enum Item {
 impl<'a> Place<'a> {
     /// The container that the walk stands in, unless it lies too deep.
     pub(crate) fn frame(&mut self) -> Option<&mut Frame> {
-        if self.deeper > 0 { None } else { self.frames.last_mut() }
+        if self.deeper > 0 {
+            None
+        } else {
+            self.frames.last_mut()
+        }
     }
 
     /// Raw bytes of the document.
@@ -68,7 +72,11 @@ impl<'a> Place<'a> {
         let span = if self.deeper > 0 {
             self.deep_key.as_ref()
         } else {
-            self.frames.iter().rev().find(|f| !f.array).and_then(|f| f.key.as_ref())
+            self.frames
+                .iter()
+                .rev()
+                .find(|f| !f.array)
+                .and_then(|f| f.key.as_ref())
         }?;
         Some(decoded(self.raw(span)))
     }
@@ -80,7 +88,11 @@ impl<'a> Place<'a> {
         }
         let own = self.frames.iter().rposition(|f| !f.array)?;
         let outer = self.frames.get(..own)?;
-        let span = outer.iter().rev().find(|f| !f.array).and_then(|f| f.key.as_ref())?;
+        let span = outer
+            .iter()
+            .rev()
+            .find(|f| !f.array)
+            .and_then(|f| f.key.as_ref())?;
         Some(decoded(self.raw(span)))
     }
 
@@ -124,8 +136,14 @@ impl<'a> Place<'a> {
 /// Appends one key to a path.
 fn push_key(path: &mut String, key: &str) {
     let bare = !key.is_empty()
-        && !key.chars().any(|c| matches!(c, '.' | '[' | ']' | '"' | '\'' | '\\') || c.is_whitespace() || c.is_control());
-    let shown: String = key.chars().take(MAX_KEY).map(|c| if c.is_control() { '?' } else { c }).collect();
+        && !key
+            .chars()
+            .any(|c| matches!(c, '.' | '[' | ']' | '"' | '\'' | '\\') || c.is_whitespace() || c.is_control());
+    let shown: String = key
+        .chars()
+        .take(MAX_KEY)
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
     if bare {
         path.push('.');
         path.push_str(&shown);

@@ -67,11 +67,17 @@ impl<'a> Plain<'a> {
                     break;
                 }
                 self.at += len;
-                return Some(Piece { source: start..self.at, text: Some(text) });
+                return Some(Piece {
+                    source: start..self.at,
+                    text: Some(text),
+                });
             }
             self.at += len;
         }
-        Some(Piece { source: start..self.at, text: None })
+        Some(Piece {
+            source: start..self.at,
+            text: None,
+        })
     }
 
     /// What stands at `at`, a special byte: its length and what it decodes to, none for itself.
@@ -205,9 +211,24 @@ fn fold(c: char) -> Option<([u8; 8], usize)> {
     let code = u32::from(c);
     match code {
         // Invisible: soft hyphen, joiners, direction marks, fillers, variation selectors.
-        0xAD | 0x034F | 0x061C | 0x115F | 0x1160 | 0x17B4 | 0x17B5 | 0x180B..=0x180E | 0x200B..=0x200F
-        | 0x202A..=0x202E | 0x2060..=0x206F | 0x3164 | 0xFE00..=0xFE0F | 0xFEFF | 0xFFA0
-        | 0xE0100..=0xE01EF | 0xE0001 | 0xE007F => Some(([0; 8], 0)),
+        0xAD
+        | 0x034F
+        | 0x061C
+        | 0x115F
+        | 0x1160
+        | 0x17B4
+        | 0x17B5
+        | 0x180B..=0x180E
+        | 0x200B..=0x200F
+        | 0x202A..=0x202E
+        | 0x2060..=0x206F
+        | 0x3164
+        | 0xFE00..=0xFE0F
+        | 0xFEFF
+        | 0xFFA0
+        | 0xE0100..=0xE01EF
+        | 0xE0001
+        | 0xE007F => Some(([0; 8], 0)),
         // Tag characters carry ASCII.
         0xE0020..=0xE007E => char::from_u32(code - 0xE0000).map(utf8),
         0xA0 | 0x2000..=0x200A | 0x202F | 0x205F | 0x3000 => Some(bytes(b" ")),
@@ -216,8 +237,16 @@ fn fold(c: char) -> Option<([u8; 8], usize)> {
         0x201C..=0x201F | 0xAB | 0xBB => Some(bytes(b"\"")),
         0x2018..=0x201B => Some(bytes(b"'")),
         // Full-width, mathematical, circled, raised and lowered forms have an ASCII compatibility form.
-        0xFF01..=0xFF5E | 0x1D400..=0x1D7FF | 0x2460..=0x24FF | 0x2070..=0x209C | 0x1F110..=0x1F16A
-        | 0xB2 | 0xB3 | 0xB9 | 0x2100..=0x214F | 0x1FBF0..=0x1FBF9 => {
+        0xFF01..=0xFF5E
+        | 0x1D400..=0x1D7FF
+        | 0x2460..=0x24FF
+        | 0x2070..=0x209C
+        | 0x1F110..=0x1F16A
+        | 0xB2
+        | 0xB3
+        | 0xB9
+        | 0x2100..=0x214F
+        | 0x1FBF0..=0x1FBF9 => {
             let mut text = [0; 8];
             let mut len = 0;
             for folded in std::iter::once(c).nfkc() {
@@ -293,9 +322,20 @@ mod tests {
             ("\"AK\" + \"IA\"", "\"AKIA\""),
             ("𝐀𝐊𝐈𝐀", "AKIA"),
         ] {
-            assert_eq!(plain(hidden.as_bytes()).as_deref(), Some(shown.as_bytes()), "{hidden}");
+            assert_eq!(
+                plain(hidden.as_bytes()).as_deref(),
+                Some(shown.as_bytes()),
+                "{hidden}"
+            );
         }
-        for same in ["plain", "100 % of it", "漢字 und Grüße", "a && b", r"C:\temp", "say \"yes\""] {
+        for same in [
+            "plain",
+            "100 % of it",
+            "漢字 und Grüße",
+            "a && b",
+            r"C:\temp",
+            "say \"yes\"",
+        ] {
             assert_eq!(plain(same.as_bytes()), None, "{same}");
         }
     }

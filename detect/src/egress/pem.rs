@@ -25,7 +25,9 @@ pub(crate) enum Marker {
 pub(crate) fn keys(text: &[u8], markers: &[Marker], hits: &mut Vec<Hit>) {
     for (index, marker) in markers.iter().enumerate() {
         let Marker::Begin(at) = *marker else { continue };
-        let Some(header_end) = header(text, at) else { continue };
+        let Some(header_end) = header(text, at) else {
+            continue;
+        };
         let next = markers.get(index + 1);
         let limit = match next {
             Some(Marker::Begin(next) | Marker::End(next)) => *next,
@@ -55,11 +57,17 @@ fn header(text: &[u8], at: usize) -> Option<usize> {
     let name_start = line.iter().position(|b| *b != b'-' && *b != b' ')?;
     let dashes = line.get(name_start..)?.iter().position(|b| *b == b'-')? + name_start;
     let name = line.get(name_start..dashes)?;
-    let printable = name.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b' ' | b'_'));
+    let printable = name
+        .iter()
+        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b' ' | b'_'));
     if !printable || !contains(name, "private key") || contains(name, "public") {
         return None;
     }
-    let rest = line.get(dashes..)?.iter().position(|b| *b != b'-').unwrap_or(line.len() - dashes);
+    let rest = line
+        .get(dashes..)?
+        .iter()
+        .position(|b| *b != b'-')
+        .unwrap_or(line.len() - dashes);
     Some(at + dashes + rest)
 }
 
@@ -73,16 +81,22 @@ fn body(text: &[u8], start: usize, limit: usize) -> usize {
     while at < limit {
         let separator = skip_separators(text, at, limit);
         let line_end = (separator..limit)
-            .find(|&i| !text.get(i).is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=')))
+            .find(|&i| {
+                !text
+                    .get(i)
+                    .is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
+            })
             .unwrap_or(limit);
         let len = line_end - separator;
         if len == 0 {
             break;
         }
         // `Proc-Type: 4,ENCRYPTED`, `Version: ...`: header lines inside the armour.
-        if matches!(text.get(line_end), Some(b':' | b'-')) && width == 0 {
+        if matches!(text.get(line_end), Some(b':' | b'-')) && width == 0 && len <= 20 && line_end < limit {
             let window = text.get(line_end..limit.min(line_end + 120)).unwrap_or_default();
-            let Some(stop) = window.iter().position(|b| matches!(b, b'\n' | b'\\')) else { break };
+            let Some(stop) = window.iter().position(|b| matches!(b, b'\n' | b'\\')) else {
+                break;
+            };
             at = line_end + stop;
             continue;
         }
@@ -139,7 +153,12 @@ fn end_line(text: &[u8], at: usize) -> usize {
         .iter()
         .position(|b| !(b.is_ascii_alphanumeric() || *b == b' '))
         .map_or(line.len(), |p| p + name);
-    let dashes = line.get(close..).unwrap_or_default().iter().take_while(|b| **b == b'-').count();
+    let dashes = line
+        .get(close..)
+        .unwrap_or_default()
+        .iter()
+        .take_while(|b| **b == b'-')
+        .count();
     at + close + dashes
 }
 
@@ -152,7 +171,11 @@ pub(crate) fn age(text: &[u8], at: usize) -> Option<Hit> {
 /// The private lines of a PuTTY key file; `Private-Lines:` stands at `at`.
 pub(crate) fn putty(text: &[u8], at: usize) -> Option<Hit> {
     let start = at + b"private-lines:".len();
-    let digits = text.get(start..text.len().min(start + 8))?.iter().take_while(|b| matches!(b, b' ' | b'0'..=b'9')).count();
+    let digits = text
+        .get(start..text.len().min(start + 8))?
+        .iter()
+        .take_while(|b| matches!(b, b' ' | b'0'..=b'9'))
+        .count();
     let end = body(text, start + digits, text.len());
     (end > start + digits + MIN_BODY).then(|| Hit::new(Class::PrivateKey, at..end))
 }
@@ -160,13 +183,17 @@ pub(crate) fn putty(text: &[u8], at: usize) -> Option<Hit> {
 /// Whether `der` begins like a PKCS#1, PKCS#8 or SEC1 private key: a sequence whose first member is version 0
 /// or 1, followed by a modulus, an algorithm or a 32-byte-and-longer octet string.
 pub(crate) fn is_der_key(der: &[u8]) -> bool {
-    let content = match der {
-        [0x30, 0x82, _, _, content @ ..] | [0x30, 0x81, _, content @ ..] | [0x30, 0x20..=0x7f, content @ ..] => content,
-        _ => return false,
+    let ([0x30, 0x82, _, _, content @ ..]
+    | [0x30, 0x81, _, content @ ..]
+    | [0x30, 0x20..=0x7f, content @ ..]) = der
+    else {
+        return false;
     };
     matches!(
         content,
-        [2, 1, 0, 2, 0x81 | 0x82, ..] | [2, 1, 0, 2, 0x41, 0, ..] | [2, 1, 0 | 1, 0x30, 5..=0x20, 6, ..] | [2, 1, 1, 4, 0x20..=0x42, ..]
+        [2, 1, 0, 2, 0x81 | 0x82, ..]
+            | [2, 1, 0, 2, 0x41, 0, ..]
+            | [2, 1, 0 | 1, 0x30, 5..=0x20, 6, ..]
+            | [2, 1, 1, 4, 0x20..=0x42, ..]
     )
 }
-

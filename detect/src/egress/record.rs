@@ -19,7 +19,10 @@ impl Salt {
     /// A salt from key bytes of any length; 32 random bytes are right.
     pub fn new(key: &[u8]) -> Self {
         // HMAC takes keys of any length; the fallback is never reached.
-        Self(Hmac::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default())))
+        Self(
+            Hmac::new_from_slice(key)
+                .unwrap_or_else(|_| Hmac::new(&hmac::digest::Key::<Hmac<Sha256>>::default())),
+        )
     }
 
     /// First 16 hex digits of HMAC-SHA-256 of `value`.
@@ -99,7 +102,11 @@ impl<'a> Recorder<'a> {
                     code: class.code(),
                     detector: "egress.sensitive",
                     kind: Kind::EgressSensitive,
-                    severity: if documented { Severity::Low } else { class.severity() },
+                    severity: if documented {
+                        Severity::Low
+                    } else {
+                        class.severity()
+                    },
                     confidence: class.confidence(),
                     tool: tool.map(str::to_owned),
                     cause: format!("{class} at {first}"),

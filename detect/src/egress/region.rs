@@ -122,18 +122,28 @@ mod tests {
     use super::*;
 
     fn texts(message: &str) -> Vec<&str> {
-        outgoing(message.as_bytes()).into_iter().map(|r| message.get(r).unwrap().trim()).collect()
+        outgoing(message.as_bytes())
+            .into_iter()
+            .map(|r| message.get(r).unwrap().trim())
+            .collect()
     }
 
     #[test]
     fn data_of_requests_and_answers() {
         assert_eq!(
-            texts(r#"{"id":1,"params":{"name":"t","_meta":{"x":"y"},"arguments":{"a":["}",1]}},"method":"tools/call"}"#),
+            texts(
+                r#"{"id":1,"params":{"name":"t","_meta":{"x":"y"},"arguments":{"a":["}",1]}},"method":"tools/call"}"#
+            ),
             [r#"{"a":["}",1]}"#]
         );
-        assert_eq!(texts(r#"{"result":{"action":"accept","content":{"k":"v"},"_meta":{}}}"#), [r#"{"k":"v"}"#]);
         assert_eq!(
-            texts(r#"[{"params":{"arguments":1}},{"method":"ping"},{"params":{"arguments":"s","arguments":[]}}]"#),
+            texts(r#"{"result":{"action":"accept","content":{"k":"v"},"_meta":{}}}"#),
+            [r#"{"k":"v"}"#]
+        );
+        assert_eq!(
+            texts(
+                r#"[{"params":{"arguments":1}},{"method":"ping"},{"params":{"arguments":"s","arguments":[]}}]"#
+            ),
             ["1", "\"s\"", "[]"]
         );
         assert_eq!(texts(r#"{"params":{"argum\u0065nts":{"a":1}}}"#), [r#"{"a":1}"#]);
@@ -141,7 +151,15 @@ mod tests {
 
     #[test]
     fn nothing_in_other_bytes() {
-        for message in ["", "x", "[", "{", r#"{"params""#, r#"{"params":"#, r#"{"params":{"arguments""#] {
+        for message in [
+            "",
+            "x",
+            "[",
+            "{",
+            r#"{"params""#,
+            r#"{"params":"#,
+            r#"{"params":{"arguments""#,
+        ] {
             assert!(texts(message).is_empty(), "{message}");
         }
     }

@@ -56,8 +56,8 @@ pub(crate) fn resolve(hits: &mut Vec<Hit>) {
             if hit.span.start >= last.span.end {
                 break;
             }
-            let better = hit.class < last.class
-                || (hit.class == last.class && hit.span.len() > last.span.len());
+            let better =
+                hit.class < last.class || (hit.class == last.class && hit.span.len() > last.span.len());
             if !better {
                 continue 'next;
             }
@@ -132,9 +132,21 @@ mod tests {
     fn spans_widen_to_whole_escapes() {
         // Output "aXYb" from source "a<...>b" where six source bytes became two.
         let steps = [
-            Step { source: 0..1, written: 1, verbatim: true },
-            Step { source: 1..7, written: 2, verbatim: false },
-            Step { source: 7..8, written: 1, verbatim: true },
+            Step {
+                source: 0..1,
+                written: 1,
+                verbatim: true,
+            },
+            Step {
+                source: 1..7,
+                written: 2,
+                verbatim: false,
+            },
+            Step {
+                source: 7..8,
+                written: 1,
+                verbatim: true,
+            },
         ];
         let mut hits = vec![Hit::new(Class::Email, 0..2), Hit::new(Class::Email, 2..4)];
         to_source(steps.into_iter(), &mut hits);

@@ -6,9 +6,10 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::assign::{assignment, command, identifier, url_password};
+use super::assign::{assignment, identified_by, identifier};
 use super::card::card;
 use super::class::Class;
+use super::command::{command, url_password};
 use super::email::email;
 use super::encoded::{self, Inside};
 use super::entropy::is_opaque;
@@ -16,6 +17,7 @@ use super::layer::{Plain, plain};
 use super::names::{Name, announces_counter, announces_identifier, announces_phone, classify};
 use super::pem::{self, Marker};
 use super::phone::phone;
+use super::scramble::{self, Scramble};
 use super::span::{Hit, overlaps, resolve, to_source};
 use super::token;
 use super::value::{is_literal, looks_opaque};
@@ -37,7 +39,9 @@ enum Trigger {
     Url,
     At,
     Name,
+    Identified,
     Command,
+    Scrambled(Scramble),
 }
 
 const TRIGGERS: &[(&str, Trigger)] = &[
@@ -78,6 +82,9 @@ const TRIGGERS: &[(&str, Trigger)] = &[
     ("pass", Trigger::Name),
     ("pwd", Trigger::Name),
     ("pswd", Trigger::Name),
+    ("pw:", Trigger::Name),
+    ("pw=", Trigger::Name),
+    ("identified by ", Trigger::Identified),
     ("secret", Trigger::Name),
     ("token", Trigger::Name),
     ("key", Trigger::Name),
@@ -102,6 +109,60 @@ const TRIGGERS: &[(&str, Trigger)] = &[
     ("zip", Trigger::Command),
     ("unzip", Trigger::Command),
     ("sqlcmd", Trigger::Command),
+    ("_phg", Trigger::Scrambled(Scramble::Reversed)),
+    ("_ohg", Trigger::Scrambled(Scramble::Reversed)),
+    ("_uhg", Trigger::Scrambled(Scramble::Reversed)),
+    ("_shg", Trigger::Scrambled(Scramble::Reversed)),
+    ("_rhg", Trigger::Scrambled(Scramble::Reversed)),
+    ("_tap_buhtig", Trigger::Scrambled(Scramble::Reversed)),
+    ("-bxox", Trigger::Scrambled(Scramble::Reversed)),
+    ("-pxox", Trigger::Scrambled(Scramble::Reversed)),
+    ("-axox", Trigger::Scrambled(Scramble::Reversed)),
+    ("-sxox", Trigger::Scrambled(Scramble::Reversed)),
+    ("-rxox", Trigger::Scrambled(Scramble::Reversed)),
+    ("-1-ppax", Trigger::Scrambled(Scramble::Reversed)),
+    ("-tna-ks", Trigger::Scrambled(Scramble::Reversed)),
+    ("-ks", Trigger::Scrambled(Scramble::Reversed)),
+    ("aika", Trigger::Scrambled(Scramble::Reversed)),
+    ("aisa", Trigger::Scrambled(Scramble::Reversed)),
+    ("adia", Trigger::Scrambled(Scramble::Reversed)),
+    ("aora", Trigger::Scrambled(Scramble::Reversed)),
+    ("jye", Trigger::Scrambled(Scramble::Reversed)),
+    ("yek etavirp", Trigger::Scrambled(Scramble::Reversed)),
+    ("tuc_", Trigger::Scrambled(Scramble::Rot13)),
+    ("tub_", Trigger::Scrambled(Scramble::Rot13)),
+    ("tuh_", Trigger::Scrambled(Scramble::Rot13)),
+    ("tuf_", Trigger::Scrambled(Scramble::Rot13)),
+    ("tue_", Trigger::Scrambled(Scramble::Rot13)),
+    ("tvguho_cng_", Trigger::Scrambled(Scramble::Rot13)),
+    ("kbko-", Trigger::Scrambled(Scramble::Rot13)),
+    ("kbkc-", Trigger::Scrambled(Scramble::Rot13)),
+    ("kbkn-", Trigger::Scrambled(Scramble::Rot13)),
+    ("kbkf-", Trigger::Scrambled(Scramble::Rot13)),
+    ("kbke-", Trigger::Scrambled(Scramble::Rot13)),
+    ("kncc-", Trigger::Scrambled(Scramble::Rot13)),
+    ("fx-", Trigger::Scrambled(Scramble::Rot13)),
+    ("nxvn", Trigger::Scrambled(Scramble::Rot13)),
+    ("nfvn", Trigger::Scrambled(Scramble::Rot13)),
+    ("nvqn", Trigger::Scrambled(Scramble::Rot13)),
+    ("nebn", Trigger::Scrambled(Scramble::Rot13)),
+    ("rlw", Trigger::Scrambled(Scramble::Rot13)),
+    ("cevingr xrl", Trigger::Scrambled(Scramble::Rot13)),
+    ("g h p _", Trigger::Scrambled(Scramble::Spread)),
+    ("g h o _", Trigger::Scrambled(Scramble::Spread)),
+    ("g h u _", Trigger::Scrambled(Scramble::Spread)),
+    ("g h s _", Trigger::Scrambled(Scramble::Spread)),
+    ("g h r _", Trigger::Scrambled(Scramble::Spread)),
+    ("g i t h u b _", Trigger::Scrambled(Scramble::Spread)),
+    ("x o x ", Trigger::Scrambled(Scramble::Spread)),
+    ("x a p p -", Trigger::Scrambled(Scramble::Spread)),
+    ("s k - ", Trigger::Scrambled(Scramble::Spread)),
+    ("a k i a", Trigger::Scrambled(Scramble::Spread)),
+    ("a s i a", Trigger::Scrambled(Scramble::Spread)),
+    ("a i d a", Trigger::Scrambled(Scramble::Spread)),
+    ("a r o a", Trigger::Scrambled(Scramble::Spread)),
+    ("e y j ", Trigger::Scrambled(Scramble::Spread)),
+    ("b e g i n", Trigger::Scrambled(Scramble::Spread)),
 ];
 
 /// None only if the fixed table above could not be built, which a test rules out.
@@ -124,16 +185,20 @@ pub(crate) struct Context<'a> {
 }
 
 /// Everything in `text`, sorted and disjoint; `report` gets class, value and whether it is a documented example.
-pub(crate) fn scan(text: &[u8], context: Context<'_>, report: &mut dyn FnMut(Class, &[u8], bool)) -> Vec<Hit> {
+pub(crate) fn scan(
+    text: &[u8],
+    context: Context<'_>,
+    report: &mut dyn FnMut(Class, &[u8], bool),
+) -> Vec<Hit> {
     if text.len() < 3 {
         return Vec::new();
     }
-    let mut hits = one_layer(text, context);
+    let (mut hits, scrambles) = one_layer(text, context);
     // Where a hit was seen in the undisguised text, that text is what is reported.
     let mut values: Vec<(Range<usize>, Range<usize>)> = Vec::new();
     let undisguised = plain(text);
     if let Some(shown) = &undisguised {
-        let found = one_layer(shown, context);
+        let (found, _) = one_layer(shown, context);
         let mut mapped = found.clone();
         to_source(Plain::new(text), &mut mapped);
         let mut more = Vec::new();
@@ -155,6 +220,11 @@ pub(crate) fn scan(text: &[u8], context: Context<'_>, report: &mut dyn FnMut(Cla
             .and_then(|(_, seen)| undisguised.as_ref()?.get(seen.clone()));
         let value = shown.or_else(|| text.get(hit.span.clone())).unwrap_or_default();
         report(hit.class, value, hit.documented);
+    }
+    if scrambles.0 != 0 && text.len() <= scramble::MAX_TEXT {
+        for kind in Scramble::ALL.into_iter().filter(|kind| scrambles.has(*kind)) {
+            scrambled(text, kind, &mut hits, report);
+        }
     }
     let before = hits.len();
     for layer in [Some(text), undisguised.as_deref()].into_iter().flatten() {
@@ -184,8 +254,40 @@ fn known(hits: &[Hit], hit: &Hit) -> bool {
         .any(|h| h.class <= hit.class)
 }
 
+/// Looks for vendor tokens in `text` without its scrambling.
+fn scrambled(text: &[u8], kind: Scramble, hits: &mut Vec<Hit>, report: &mut dyn FnMut(Class, &[u8], bool)) {
+    let shown = scramble::undo(text, kind);
+    let (mut found, _) = one_layer(&shown, Context::default());
+    found.retain(|h| h.class <= Class::Jwt);
+    let seen: Vec<Range<usize>> = found.iter().map(|h| h.span.clone()).collect();
+    match kind {
+        Scramble::Reversed => {
+            for hit in &mut found {
+                hit.span = text.len() - hit.span.end..text.len() - hit.span.start;
+            }
+        }
+        Scramble::Rot13 => {}
+        Scramble::Spread | Scramble::Broken => to_source(scramble::steps(text, kind), &mut found),
+    }
+    let mut new = Vec::new();
+    for (hit, seen) in found.into_iter().zip(seen) {
+        if !overlaps(hits, &hit.span) {
+            report(hit.class, shown.get(seen).unwrap_or_default(), hit.documented);
+            new.push(hit);
+        }
+    }
+    hits.append(&mut new);
+    resolve(hits);
+}
+
 /// Looks into base64 and hex runs of `layer`, which is `text` itself (`own`) or `text` without its disguise.
-fn encoded_runs(layer: &[u8], text: &[u8], own: bool, hits: &mut Vec<Hit>, report: &mut dyn FnMut(Class, &[u8], bool)) {
+fn encoded_runs(
+    layer: &[u8],
+    text: &[u8],
+    own: bool,
+    hits: &mut Vec<Hit>,
+    report: &mut dyn FnMut(Class, &[u8], bool),
+) {
     let mut found = Vec::new();
     encoded::runs(layer, |span, inside| {
         if own && overlaps(hits, &span) {
@@ -193,16 +295,27 @@ fn encoded_runs(layer: &[u8], text: &[u8], own: bool, hits: &mut Vec<Hit>, repor
         }
         match inside {
             Inside::Key => {
-                report(Class::PrivateKey, layer.get(span.clone()).unwrap_or_default(), false);
+                report(
+                    Class::PrivateKey,
+                    layer.get(span.clone()).unwrap_or_default(),
+                    false,
+                );
                 found.push(Hit::new(Class::PrivateKey, span));
             }
             Inside::Text(decoded) => {
-                let inner = one_layer(decoded, Context::default());
+                let (inner, _) = one_layer(decoded, Context::default());
                 for hit in &inner {
-                    report(hit.class, decoded.get(hit.span.clone()).unwrap_or_default(), hit.documented);
+                    report(
+                        hit.class,
+                        decoded.get(hit.span.clone()).unwrap_or_default(),
+                        hit.documented,
+                    );
                 }
                 if let Some(strongest) = inner.iter().min_by_key(|h| h.class) {
-                    found.push(Hit { documented: strongest.documented, ..Hit::new(strongest.class, span) });
+                    found.push(Hit {
+                        documented: strongest.documented,
+                        ..Hit::new(strongest.class, span)
+                    });
                 }
             }
         }
@@ -217,9 +330,9 @@ fn encoded_runs(layer: &[u8], text: &[u8], own: bool, hits: &mut Vec<Hit>, repor
 }
 
 /// Matches in a text as it stands, sorted and disjoint.
-fn one_layer(text: &[u8], context: Context<'_>) -> Vec<Hit> {
+fn one_layer(text: &[u8], context: Context<'_>) -> (Vec<Hit>, Scrambles) {
     let mut hits = Vec::new();
-    triggers(text, &mut hits);
+    let scrambles = triggers(text, &mut hits);
     digits(text, context, &mut hits);
     if let Some(key) = context.key
         && context.whole
@@ -227,13 +340,14 @@ fn one_layer(text: &[u8], context: Context<'_>) -> Vec<Hit> {
         named(text, key, &mut hits);
     }
     resolve(&mut hits);
-    hits
+    (hits, scrambles)
 }
 
 /// Everything that a word or sign gives away.
-fn triggers(text: &[u8], hits: &mut Vec<Hit>) {
+fn triggers(text: &[u8], hits: &mut Vec<Hit>) -> Scrambles {
+    let mut scrambles = Scrambles::default();
     let Some(prefilter) = PREFILTER.as_ref() else {
-        return;
+        return scrambles;
     };
     let mut markers = Vec::new();
     let mut name_end = 0;
@@ -273,15 +387,46 @@ fn triggers(text: &[u8], hits: &mut Vec<Hit>) {
             Trigger::Name if at < name_end => None,
             Trigger::Name => {
                 let name = identifier(text, at);
-                name_end = name.end;
-                assignment(text, &name)
+                let found = assignment(text, &name);
+                name_end = found.as_ref().map_or(name.end, |hit| hit.span.end.max(name.end));
+                found
             }
+            Trigger::Identified => identified_by(text, found.end()),
             Trigger::Command => command(text, at),
+            Trigger::Scrambled(scramble) => {
+                scrambles.set(*scramble);
+                None
+            }
         };
+        let vendor = matches!(
+            trigger,
+            Trigger::Aws | Trigger::Github | Trigger::Slack | Trigger::Sk | Trigger::Jwt
+        );
+        if vendor && hit.is_none() && !scrambles.has(Scramble::Broken) {
+            let end = text.len().min(at + 512);
+            if text.get(at..end).is_some_and(|near| near.contains(&b'\n')) {
+                scrambles.set(Scramble::Broken);
+            }
+        }
         hits.extend(hit);
     }
     if !markers.is_empty() {
         pem::keys(text, &markers, hits);
+    }
+    scrambles
+}
+
+/// Kinds of scrambling that a text may hold.
+#[derive(Clone, Copy, Default)]
+struct Scrambles(u8);
+
+impl Scrambles {
+    fn set(&mut self, scramble: Scramble) {
+        self.0 |= 1 << scramble as u8;
+    }
+
+    fn has(self, scramble: Scramble) -> bool {
+        self.0 & (1 << scramble as u8) != 0
     }
 }
 
@@ -293,10 +438,17 @@ fn digits(text: &[u8], context: Context<'_>, hits: &mut Vec<Hit>) {
     let counter = context.key.is_some_and(announces_counter);
     let named_phone = context.whole && context.key.is_some_and(announces_phone);
     let mut at = 0;
-    while let Some(skip) = text.get(at..).and_then(|rest| rest.iter().position(|b| b.is_ascii_digit() || matches!(b, b'+' | b'('))) {
+    while let Some(skip) = text.get(at..).and_then(|rest| {
+        rest.iter()
+            .position(|b| b.is_ascii_digit() || matches!(b, b'+' | b'('))
+    }) {
         let start = at + skip;
         at = start + 1;
-        let before = start.checked_sub(1).and_then(|i| text.get(i)).copied().unwrap_or(b' ');
+        let before = start
+            .checked_sub(1)
+            .and_then(|i| text.get(i))
+            .copied()
+            .unwrap_or(b' ');
         let is_digit = text.get(start).is_some_and(u8::is_ascii_digit);
         if !is_digit && !text.get(start + 1).is_some_and(u8::is_ascii_digit) {
             continue;
@@ -309,19 +461,29 @@ fn digits(text: &[u8], context: Context<'_>, hits: &mut Vec<Hit>) {
         if !is_digit {
             continue;
         }
-        let escaped = matches!(before, b'n' | b'r' | b't') && start >= 2 && text.get(start - 2) == Some(&b'\\');
-        let opens = escaped || !(before.is_ascii_alphanumeric() || matches!(before, b'_' | b'.' | b'-' | b'#'));
+        let escaped =
+            matches!(before, b'n' | b'r' | b't') && start >= 2 && text.get(start - 2) == Some(&b'\\');
+        let opens =
+            escaped || !(before.is_ascii_alphanumeric() || matches!(before, b'_' | b'.' | b'-' | b'#'));
         if opens {
             let (hit, next) = card(text, start);
             at = at.max(next);
             if let Some(hit) = hit
-                && !(counter && context.whole && hit.span.len() == text.trim_ascii().len() && hit.span.len() <= 19)
+                && !(counter
+                    && context.whole
+                    && hit.span.len() == text.trim_ascii().len()
+                    && hit.span.len() <= 19)
             {
                 hits.push(hit);
             }
         }
         // The rest of this run of digits begins nothing.
-        at += text.get(at..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count();
+        at += text
+            .get(at..)
+            .unwrap_or_default()
+            .iter()
+            .take_while(|b| b.is_ascii_digit())
+            .count();
     }
 }
 
@@ -355,7 +517,10 @@ fn named(text: &[u8], key: &[u8], hits: &mut Vec<Hit>) {
         let aws = token::is_aws_secret(value) && super::words::contains(key, "secret");
         let class = if aws { Class::AwsKey } else { Class::NamedSecret };
         let documented = value.ends_with(b"EXAMPLEKEY");
-        hits.push(Hit { documented, ..Hit::new(class, start..start + value.len()) });
+        hits.push(Hit {
+            documented,
+            ..Hit::new(class, start..start + value.len())
+        });
     }
 }
 
@@ -371,7 +536,9 @@ pub(crate) fn number(digits: &[u8], key: Option<&[u8]>) -> Option<Class> {
     if (10..=13).contains(&digits.len()) && announces_phone(key) {
         return Some(Class::Phone);
     }
-    let password = (4..=32).contains(&digits.len()) && classify(key) == Name::Strong && !super::words::ends_with(key, "token");
+    let password = (4..=32).contains(&digits.len())
+        && classify(key) == Name::Strong
+        && !super::words::ends_with(key, "token");
     password.then_some(Class::NamedSecret)
 }
 

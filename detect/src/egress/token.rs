@@ -46,9 +46,7 @@ pub(crate) fn begins(text: &[u8], at: usize) -> bool {
 
 /// Whether the letter before `at` belongs to an escape such as `\n`.
 fn after_escape(text: &[u8], at: usize) -> bool {
-    at >= 2
-        && matches!(text.get(at - 1), Some(b'n' | b'r' | b't'))
-        && text.get(at - 2) == Some(&b'\\')
+    at >= 2 && matches!(text.get(at - 1), Some(b'n' | b'r' | b't')) && text.get(at - 2) == Some(&b'\\')
 }
 
 /// End of the run of bytes that satisfy `class`, at most [`MAX_TOKEN`] long.
@@ -65,13 +63,20 @@ fn slice(text: &[u8], span: Range<usize>) -> &[u8] {
 fn hit(text: &[u8], class: Class, span: Range<usize>) -> Hit {
     let value = slice(text, span.clone());
     let documented = DOCUMENTED.contains(&value) || (class == Class::Jwt && value.ends_with(JWT_EXAMPLE));
-    Hit { documented, ..Hit::new(class, span) }
+    Hit {
+        documented,
+        ..Hit::new(class, span)
+    }
 }
 
 /// An AWS access key id: four letters and sixteen of A-Z, 0-9.
 pub(crate) fn aws_id(text: &[u8], at: usize) -> Option<Hit> {
     let upper = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit();
-    let before = at.checked_sub(1).and_then(|i| text.get(i)).copied().unwrap_or(b' ');
+    let before = at
+        .checked_sub(1)
+        .and_then(|i| text.get(i))
+        .copied()
+        .unwrap_or(b' ');
     let prefix = slice(text, at..at + 4);
     let known = [&b"AKIA"[..], b"ASIA", b"AIDA", b"AROA", b"ABIA", b"ACCA"].contains(&prefix);
     if !known || (is_alnum(before) && !after_escape(text, at)) {
@@ -81,8 +86,10 @@ pub(crate) fn aws_id(text: &[u8], at: usize) -> Option<Hit> {
     let body = slice(text, at + 4..end);
     let documented = body.ends_with(b"EXAMPLE");
     let whole = end - at == 20 || (documented && end - at == 21);
-    (whole && body.iter().all(|&b| upper(b)) && (documented || is_key_like(body)))
-        .then(|| Hit { documented, ..hit(text, Class::AwsKey, at..end) })
+    (whole && body.iter().all(|&b| upper(b)) && (documented || is_key_like(body))).then(|| Hit {
+        documented,
+        ..hit(text, Class::AwsKey, at..end)
+    })
 }
 
 /// Sixteen characters that are not one repeated few.
@@ -126,7 +133,11 @@ pub(crate) fn is_aws_secret(value: &[u8]) -> bool {
 /// `ghp_`, `gho_`, `ghu_`, `ghs_`, `ghr_` with 36 characters or, since 2026, an id and a JSON web token;
 /// `github_pat_`.
 pub(crate) fn github(text: &[u8], at: usize) -> Option<Hit> {
-    let before = at.checked_sub(1).and_then(|i| text.get(i)).copied().unwrap_or(b' ');
+    let before = at
+        .checked_sub(1)
+        .and_then(|i| text.get(i))
+        .copied()
+        .unwrap_or(b' ');
     if is_alnum(before) && !after_escape(text, at) {
         return None;
     }
@@ -137,11 +148,15 @@ pub(crate) fn github(text: &[u8], at: usize) -> Option<Hit> {
     }
     let short_end = run_end(text, at + 4, is_alnum);
     let short = slice(text, at + 4..short_end);
-    if text.get(short_end) == Some(&b'_') && !short.is_empty() && slice(text, short_end + 1..short_end + 4) == b"eyJ" {
+    if text.get(short_end) == Some(&b'_')
+        && !short.is_empty()
+        && slice(text, short_end + 1..short_end + 4) == b"eyJ"
+    {
         let end = trim_end(text, at, run_end(text, short_end, |b| is_word(b) || b == b'.'));
         return (end - at >= 80).then(|| hit(text, Class::GithubToken, at..end));
     }
-    ((36..=255).contains(&short.len()) && is_random_body(short)).then(|| hit(text, Class::GithubToken, at..short_end))
+    ((36..=255).contains(&short.len()) && is_random_body(short))
+        .then(|| hit(text, Class::GithubToken, at..short_end))
 }
 
 /// `xoxb-`, `xoxp-`, `xoxe.xoxp-1-`, `xapp-1-` and the rest of Slack's.
@@ -150,7 +165,9 @@ pub(crate) fn slack(text: &[u8], at: usize) -> Option<Hit> {
         return None;
     }
     let cookie = slice(text, at..at + 5).eq_ignore_ascii_case(b"xoxd-");
-    let end = run_end(text, at, |b| is_word(b) || b == b'.' || (cookie && matches!(b, b'%' | b'+' | b'/' | b'=')));
+    let end = run_end(text, at, |b| {
+        is_word(b) || b == b'.' || (cookie && matches!(b, b'%' | b'+' | b'/' | b'='))
+    });
     let end = trim_end(text, at, end);
     let value = slice(text, at..end);
     let known = match value.get(3) {
@@ -170,7 +187,8 @@ pub(crate) fn slack_hook(text: &[u8], at: usize) -> Option<Hit> {
     let end = run_end(text, at, |b| is_alnum(b) || matches!(b, b'/' | b'.'));
     let parts: Vec<&[u8]> = slice(text, at..end).splitn(7, |b| *b == b'/').collect();
     let secret = parts.get(4)?;
-    (parts.len() >= 5 && secret.len() >= 20 && is_random_body(secret)).then(|| hit(text, Class::SlackToken, at..end))
+    (parts.len() >= 5 && secret.len() >= 20 && is_random_body(secret))
+        .then(|| hit(text, Class::SlackToken, at..end))
 }
 
 /// `sk-ant-` before `sk-`, with `sk-proj-`, `sk-svcacct-`, `sk-admin-`.
@@ -185,7 +203,9 @@ pub(crate) fn sk(text: &[u8], at: usize) -> Option<Hit> {
     }
     let body = value.get(3..)?;
     let longest = body.split(|b| !is_alnum(*b)).map(<[u8]>::len).max().unwrap_or(0);
-    let named = [&b"proj-"[..], b"svcacct-", b"admin-", b"service-", b"None-"].iter().any(|p| body.starts_with(p));
+    let named = [&b"proj-"[..], b"svcacct-", b"admin-", b"service-", b"None-"]
+        .iter()
+        .any(|p| body.starts_with(p));
     let shaped = if named { body.len() >= 32 } else { longest >= 20 };
     (body.len() >= 32 && shaped && body.iter().any(u8::is_ascii_digit) && is_random_body(body))
         .then(|| hit(text, Class::OpenaiKey, at..end))
@@ -194,7 +214,11 @@ pub(crate) fn sk(text: &[u8], at: usize) -> Option<Hit> {
 /// A JSON web token: three base64url segments, or the five of an encrypted one, the first of which holds a
 /// header.
 pub(crate) fn jwt(text: &[u8], at: usize) -> Option<Hit> {
-    let before = at.checked_sub(1).and_then(|i| text.get(i)).copied().unwrap_or(b' ');
+    let before = at
+        .checked_sub(1)
+        .and_then(|i| text.get(i))
+        .copied()
+        .unwrap_or(b' ');
     if (is_word(before) || before == b'.') && !after_escape(text, at) {
         return None;
     }
@@ -224,17 +248,26 @@ pub(crate) fn jwt(text: &[u8], at: usize) -> Option<Hit> {
 
 /// The token behind `Bearer`, which stands at `at`.
 pub(crate) fn bearer(text: &[u8], at: usize) -> Option<Hit> {
-    if at.checked_sub(1).and_then(|i| text.get(i)).is_some_and(|&b| is_alnum(b)) && !after_escape(text, at) {
+    if at
+        .checked_sub(1)
+        .and_then(|i| text.get(i))
+        .is_some_and(|&b| is_alnum(b))
+        && !after_escape(text, at)
+    {
         return None;
     }
     let gap_start = at + 6;
     let gap = slice(text, gap_start..text.len().min(gap_start + 8));
-    let skip = gap.iter().position(|b| !matches!(b, b' ' | b'\t' | b':' | b'=' | b'"' | b'\'' | b'\n'))?;
+    let skip = gap
+        .iter()
+        .position(|b| !matches!(b, b' ' | b'\t' | b':' | b'=' | b'"' | b'\'' | b'\n'))?;
     if skip == 0 {
         return None;
     }
     let start = gap_start + skip;
-    let end = run_end(text, start, |b| is_word(b) || matches!(b, b'.' | b'~' | b'+' | b'/' | b'=' | b'|' | b':'));
+    let end = run_end(text, start, |b| {
+        is_word(b) || matches!(b, b'.' | b'~' | b'+' | b'/' | b'=' | b'|' | b':')
+    });
     let end = trim_end(text, start, end);
     let value = slice(text, start..end);
     let mixed = value.iter().any(u8::is_ascii_digit)
@@ -245,6 +278,8 @@ pub(crate) fn bearer(text: &[u8], at: usize) -> Option<Hit> {
 
 /// Cuts full stops and hyphens that end a sentence rather than a token.
 fn trim_end(text: &[u8], start: usize, end: usize) -> usize {
-    let tail = slice(text, start..end).iter().rposition(|b| !matches!(b, b'.' | b':'));
+    let tail = slice(text, start..end)
+        .iter()
+        .rposition(|b| !matches!(b, b'.' | b':'));
     tail.map_or(start, |last| start + last + 1)
 }

@@ -24,7 +24,15 @@ impl<'a> Escapes<'a> {
 
     /// Reads the escape at `at` (a backslash): its source length and what it stands for.
     fn escape(&self, at: usize) -> (usize, Option<Escape>) {
-        let simple = |byte| (2, Some(Escape { text: [byte, 0, 0, 0], len: 1 }));
+        let simple = |byte| {
+            (
+                2,
+                Some(Escape {
+                    text: [byte, 0, 0, 0],
+                    len: 1,
+                }),
+            )
+        };
         match self.source.get(at + 1) {
             Some(b'n') => simple(b'\n'),
             Some(b't') => simple(b'\t'),

@@ -1,41 +1,233 @@
 //! Which values are secrets, and which only refer to one, stand for one or hide one.
 
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+
 use super::words::{contains, distinct, one_of, run_length};
+
+/// One automaton for [`PLACEHOLDERS`]; none only if the fixed list could not be built, which a test rules out.
+static PLACEHOLDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .build(PLACEHOLDERS)
+        .ok()
+});
 
 /// Words that stand for a value instead of being one.
 const STAND_INS: &[&str] = &[
-    "string", "text", "password", "passwd", "secret", "token", "hidden", "none", "null", "nil", "undefined", "true",
-    "false", "yes", "no", "on", "off", "required", "optional", "default", "unset", "empty", "n/a", "na", "tbd",
-    "include", "omit", "same-origin", "bearer", "basic", "digest", "oauth", "oauth2", "prompt", "ask", "stdin", "auto",
-    "invalid", "expired", "missing", "unknown", "secretstr", "str", "bytes", "number", "boolean", "object", "any",
-    "void", "env", "file", "keyring", "keychain", "interactive", "enabled", "disabled", "managed", "inherit", "self",
-    "this", "const", "static", "public", "private", "return", "async", "await", "function", "let", "var", "new",
+    "string",
+    "text",
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "hidden",
+    "none",
+    "null",
+    "nil",
+    "undefined",
+    "true",
+    "false",
+    "yes",
+    "no",
+    "on",
+    "off",
+    "required",
+    "optional",
+    "default",
+    "unset",
+    "empty",
+    "n/a",
+    "na",
+    "tbd",
+    "include",
+    "omit",
+    "same-origin",
+    "bearer",
+    "basic",
+    "digest",
+    "oauth",
+    "oauth2",
+    "prompt",
+    "ask",
+    "stdin",
+    "auto",
+    "invalid",
+    "expired",
+    "missing",
+    "unknown",
+    "secretstr",
+    "str",
+    "bytes",
+    "number",
+    "boolean",
+    "object",
+    "any",
+    "void",
+    "env",
+    "file",
+    "keyring",
+    "keychain",
+    "interactive",
+    "enabled",
+    "disabled",
+    "managed",
+    "inherit",
+    "self",
+    "this",
+    "const",
+    "static",
+    "public",
+    "private",
+    "return",
+    "async",
+    "await",
+    "function",
+    "let",
+    "var",
+    "new",
 ];
 
 /// Parts of placeholders.
 const PLACEHOLDERS: &[&str] = &[
-    "your", "placeholder", "changeme", "change-me", "change_me", "replace-", "replace_", "replaceme", "insert", "redacted",
-    "dummy", "fixme", "todo", "xxxx", "****", "....", "not-a-real", "not_a_real", "not-set", "not_set", "example",
-    "goes-here", "goes_here", "_here", "-here", "my-api", "my_api", "my-token", "my_token", "my-secret", "my_secret",
-    "my-password", "mypassword", "enter-", "enter_", "masked", "sample", "fake-", "fake_", "<", "…", "•",
+    "your",
+    "placeholder",
+    "changeme",
+    "change-me",
+    "change_me",
+    "replace-",
+    "replace_",
+    "replaceme",
+    "insert",
+    "redacted",
+    "dummy",
+    "fixme",
+    "todo",
+    "xxxx",
+    "****",
+    "....",
+    "not-a-real",
+    "not_a_real",
+    "not-set",
+    "not_set",
+    "example",
+    "goes-here",
+    "goes_here",
+    "_here",
+    "-here",
+    "my-api",
+    "my_api",
+    "my-token",
+    "my_token",
+    "my-secret",
+    "my_secret",
+    "my-password",
+    "mypassword",
+    "enter-",
+    "enter_",
+    "masked",
+    "sample",
+    "fake-",
+    "fake_",
+    "<",
+    "…",
+    "•",
 ];
 
 /// Starts of references to a secret kept elsewhere.
 const REFERENCES: &[&str] = &[
-    "op:", "vault:", "vault.", "secret:", "secrets:", "secretref:", "ref:", "ref+", "arn:", "ssm:", "env:", "env(", "env.",
-    "file:", "file(", "keyring:", "keychain:", "doppler:", "bws:", "infisical:", "gcpsm:", "gcp-sm:", "gcp:", "aws-sm:", "awssm:",
-    "awskms:", "azurekv:", "akv:", "sm:", "kms:", "k8s:", "sops:", "enc[", "!", "lookup(", "getenv(", "process.env",
-    "os.environ", "os.getenv", "system.getenv", "secrets.", "secrets[", "var.", "local.", "data.", "config.", "config[", "settings.",
-    "self.", "this.", "args.", "options.", "opts.", "params.", "request.", "req.", "ctx.", "props.", "state.",
-    "projects/", "@microsoft.keyvault", "lastpass:", "bitwarden:", "1password:", "keepass:", "cyberark:", "conjur:",
-    "secretsmanager:", "secretmanager:", "import.meta", "dotenv", "credhub:", "https://", "http://", "cmd:", "exec:",
-    "read(", "[kams:", "[redacted", "[masked", "[hidden", "(redacted", "(hidden", "(masked",
+    "op:",
+    "vault:",
+    "vault.",
+    "secret:",
+    "secrets:",
+    "secretref:",
+    "ref:",
+    "ref+",
+    "arn:",
+    "ssm:",
+    "env:",
+    "env(",
+    "env.",
+    "file:",
+    "file(",
+    "keyring:",
+    "keychain:",
+    "doppler:",
+    "bws:",
+    "infisical:",
+    "gcpsm:",
+    "gcp-sm:",
+    "gcp:",
+    "aws-sm:",
+    "awssm:",
+    "awskms:",
+    "azurekv:",
+    "akv:",
+    "sm:",
+    "kms:",
+    "k8s:",
+    "sops:",
+    "enc[",
+    "!",
+    "lookup(",
+    "getenv(",
+    "process.env",
+    "os.environ",
+    "os.getenv",
+    "system.getenv",
+    "secrets.",
+    "secrets[",
+    "var.",
+    "local.",
+    "data.",
+    "config.",
+    "config[",
+    "settings.",
+    "self.",
+    "this.",
+    "args.",
+    "options.",
+    "opts.",
+    "params.",
+    "request.",
+    "req.",
+    "ctx.",
+    "props.",
+    "state.",
+    "projects/",
+    "@microsoft.keyvault",
+    "lastpass:",
+    "bitwarden:",
+    "1password:",
+    "keepass:",
+    "cyberark:",
+    "conjur:",
+    "secretsmanager:",
+    "secretmanager:",
+    "import.meta",
+    "dotenv",
+    "credhub:",
+    "https://",
+    "http://",
+    "cmd:",
+    "exec:",
+    "read(",
+    "[kams:",
+    "[redacted",
+    "[masked",
+    "[hidden",
+    "(redacted",
+    "(hidden",
+    "(masked",
 ];
 
 /// Words of prose; a value that holds several is a sentence about a secret.
 const PROSE: &[&str] = &[
-    "the", "is", "a", "an", "of", "to", "for", "your", "must", "enter", "please", "and", "or", "be", "in", "with",
-    "this", "that", "not", "are", "if", "it", "on", "at", "least", "by", "from", "as", "should", "can", "will",
+    "the", "is", "a", "an", "of", "to", "for", "your", "must", "enter", "please", "and", "or", "be", "in",
+    "with", "this", "that", "not", "are", "if", "it", "on", "at", "least", "by", "from", "as", "should",
+    "can", "will",
 ];
 
 /// Whether `value` is a secret's own text, not a reference, placeholder, mask, sentence or path.
@@ -51,42 +243,49 @@ pub(crate) fn is_literal(value: &[u8]) -> bool {
         || is_placeholder(head)
         || is_constant_name(head)
         || is_path(head)
+        || is_version(head)
         || is_sentence(head))
 }
 
 /// Masks: `********`, `xxxxx`, `abc***`, `sk-...`.
 pub(crate) fn is_masked(value: &[u8]) -> bool {
-    let marks = value.iter().filter(|b| matches!(b, b'*' | b'.' | b'#' | b'x' | b'X' | b'-' | b'_' | b'0')).count();
+    let marks = value
+        .iter()
+        .filter(|b| matches!(b, b'*' | b'.' | b'#' | b'x' | b'X' | b'-' | b'_' | b'0'))
+        .count();
     marks == value.len() || contains(value, "***") || value.ends_with(b"...") || distinct(value) < 3
 }
 
 /// Placeholders: `YOUR_API_KEY`, `<token>`, `ghp_xxxxxxxx`.
 pub(crate) fn is_placeholder(value: &[u8]) -> bool {
-    PLACEHOLDERS.iter().any(|part| contains(value, part))
+    PLACEHOLDER.as_ref().is_some_and(|parts| parts.is_match(value))
 }
 
 /// References: `${X}`, `{{ x }}`, `op://...`, `process.env.X`, `$TOKEN`, `%TOKEN%`.
 pub(crate) fn is_reference(value: &[u8]) -> bool {
-    if REFERENCES
-        .iter()
-        .any(|r| value.get(..r.len()).is_some_and(|h| h.eq_ignore_ascii_case(r.as_bytes())))
-    {
+    if REFERENCES.iter().any(|r| {
+        value
+            .get(..r.len())
+            .is_some_and(|h| h.eq_ignore_ascii_case(r.as_bytes()))
+    }) {
         return true;
     }
     match value {
-        [b'$', b'{' | b'(', ..] | [b'{', b'{', ..] | [b'#' | b'@', b'{', ..] | [b'(', b'(', ..] => true,
+        [b'$' | b'(' | b'%', b'(', ..]
+        | [b'$' | b'{' | b'#' | b'@', b'{', ..]
+        | [b'_', b'_', .., b'_', b'_'] => true,
         [b'%', inside @ .., b'%'] => is_identifier(inside),
-        [b'%', b'(', ..] => true,
-        [b'_', b'_', .., b'_', b'_'] => true,
         [b'$', name @ ..] => {
-            is_identifier(name) && (!name.iter().any(u8::is_ascii_digit) || !name.iter().any(u8::is_ascii_lowercase))
+            is_identifier(name)
+                && (!name.iter().any(u8::is_ascii_digit) || !name.iter().any(u8::is_ascii_lowercase))
         }
         _ => false,
     }
 }
 
 fn is_identifier(text: &[u8]) -> bool {
-    text.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
+    text.first()
+        .is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
         && text.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
 }
 
@@ -101,7 +300,7 @@ fn is_constant_name(value: &[u8]) -> bool {
 /// An absolute, home or Windows path.
 fn is_path(value: &[u8]) -> bool {
     match value {
-        [b'/', rest @ ..] | [b'.', b'/', rest @ ..] | [b'~', b'/', rest @ ..] | [b'.', b'.', b'/', rest @ ..] => {
+        [b'/', rest @ ..] | [b'.' | b'~', b'/', rest @ ..] | [b'.', b'.', b'/', rest @ ..] => {
             run_length(rest) >= 3.0 && !rest.contains(&b' ')
         }
         [drive, b':', b'\\' | b'/', ..] => drive.is_ascii_alphabetic(),
@@ -109,10 +308,31 @@ fn is_path(value: &[u8]) -> bool {
     }
 }
 
+/// `^7.29.7`, `>=1.0`, `v2.3.4-rc1`.
+fn is_version(value: &[u8]) -> bool {
+    let bare: &[u8] = value.trim_ascii_start();
+    let skip = bare
+        .iter()
+        .take_while(|b| matches!(b, b'^' | b'~' | b'>' | b'<' | b'=' | b'v' | b' '))
+        .count();
+    let number = bare.get(skip..).unwrap_or_default();
+    let core = number
+        .iter()
+        .take_while(|b| b.is_ascii_digit() || **b == b'.')
+        .count();
+    let dotted = number.get(..core).unwrap_or_default().contains(&b'.');
+    dotted
+        && number.first().is_some_and(u8::is_ascii_digit)
+        && (core == number.len() || matches!(number.get(core), Some(b'-' | b'+')))
+}
+
 fn is_sentence(value: &[u8]) -> bool {
     let mut words = 0;
     let mut function_words = 0;
-    for word in value.split(|b| !b.is_ascii_alphanumeric() && *b != b'\'').filter(|w| !w.is_empty()) {
+    for word in value
+        .split(|b| !b.is_ascii_alphanumeric() && *b != b'\'')
+        .filter(|w| !w.is_empty())
+    {
         words += 1;
         function_words += usize::from(one_of(word, PROSE));
     }
@@ -128,8 +348,14 @@ pub(crate) fn looks_opaque(value: &[u8]) -> bool {
     let head = value.get(..value.len().min(256)).unwrap_or(value);
     let letters = head.iter().any(u8::is_ascii_alphabetic);
     let digits = head.iter().filter(|b| b.is_ascii_digit()).count();
-    let inner_upper = head.iter().skip(1).any(u8::is_ascii_uppercase) && head.iter().any(u8::is_ascii_lowercase);
-    let symbol = head.iter().any(|b| matches!(b, b'!' | b'@' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*' | b'+' | b'='));
+    let inner_upper =
+        head.iter().skip(1).any(u8::is_ascii_uppercase) && head.iter().any(u8::is_ascii_lowercase);
+    let symbol = head.iter().any(|b| {
+        matches!(
+            b,
+            b'!' | b'@' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*' | b'+' | b'='
+        )
+    });
     (letters && digits > 0) || digits >= 6 || symbol || (inner_upper && run_length(head) < 4.5)
 }
 
@@ -149,8 +375,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_list_of_placeholders_builds() {
+        assert!(PLACEHOLDER.is_some());
+    }
+
+    #[test]
     fn literal_secrets() {
-        for value in ["hunter2", "s3cretpg", "blue-otter-9", "svc:pa55", "P@ss w0rd!", "tr0ub4dor", "$ecret99", "abc"] {
+        for value in [
+            "hunter2",
+            "s3cretpg",
+            "blue-otter-9",
+            "svc:pa55",
+            "P@ss w0rd!",
+            "tr0ub4dor",
+            "$ecret99",
+            "abc",
+        ] {
             assert!(is_literal(value.as_bytes()), "{value}");
         }
     }
@@ -158,9 +398,28 @@ mod tests {
     #[test]
     fn stand_ins() {
         for value in [
-            "", "true", "${DB_PASSWORD}", "${{ secrets.X }}", "{{api_key}}", "<your-api-key>", "YOUR_API_KEY", "********",
-            "REDACTED", "[kams:redacted:jwt]", "op://a/b", "vault:kv/data#x", "$TOKEN", "$token", "%TOKEN%", "DB_PASSWORD",
-            "/run/secrets/db", "process.env.KEY", "Enter your password to continue", "changeme", "sk-...", "xxxxxxxx",
+            "",
+            "true",
+            "${DB_PASSWORD}",
+            "${{ secrets.X }}",
+            "{{api_key}}",
+            "<your-api-key>",
+            "YOUR_API_KEY",
+            "********",
+            "REDACTED",
+            "[kams:redacted:jwt]",
+            "op://a/b",
+            "vault:kv/data#x",
+            "$TOKEN",
+            "$token",
+            "%TOKEN%",
+            "DB_PASSWORD",
+            "/run/secrets/db",
+            "process.env.KEY",
+            "Enter your password to continue",
+            "changeme",
+            "sk-...",
+            "xxxxxxxx",
         ] {
             assert!(!is_literal(value.as_bytes()), "{value}");
         }

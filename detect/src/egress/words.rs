@@ -15,16 +15,27 @@ pub(crate) struct Words<'a> {
 impl<'a> Words<'a> {
     /// Splits `text`; what follows the sixteenth word is left out, keeping the last one.
     pub(crate) fn of(text: &'a [u8]) -> Self {
-        let mut words = Self { text, spans: [(0, 0); MAX_WORDS], len: 0 };
+        let mut words = Self {
+            text,
+            spans: [(0, 0); MAX_WORDS],
+            len: 0,
+        };
         let mut start = 0;
         for (at, &byte) in text.iter().enumerate() {
-            let before = at.checked_sub(1).and_then(|i| text.get(i)).copied().unwrap_or(b'_');
+            let before = at
+                .checked_sub(1)
+                .and_then(|i| text.get(i))
+                .copied()
+                .unwrap_or(b'_');
             if !byte.is_ascii_alphanumeric() {
                 words.push(start..at);
                 start = at + 1;
             } else if byte.is_ascii_uppercase() {
                 let next_lower = text.get(at + 1).is_some_and(u8::is_ascii_lowercase);
-                if before.is_ascii_lowercase() || before.is_ascii_digit() || (before.is_ascii_uppercase() && next_lower) {
+                if before.is_ascii_lowercase()
+                    || before.is_ascii_digit()
+                    || (before.is_ascii_uppercase() && next_lower)
+                {
                     words.push(start..at);
                     start = at;
                 }
@@ -83,7 +94,8 @@ pub(crate) fn ends_with(text: &[u8], suffix: &str) -> bool {
 
 /// Position of `needle` (lower case) in `text`, whatever its case. For short texts only.
 pub(crate) fn contains(text: &[u8], needle: &str) -> bool {
-    text.windows(needle.len()).any(|w| w.eq_ignore_ascii_case(needle.as_bytes()))
+    text.windows(needle.len())
+        .any(|w| w.eq_ignore_ascii_case(needle.as_bytes()))
 }
 
 /// Mean length of the runs that a reader sees as one word: a new run begins at a symbol, at a change between
@@ -96,10 +108,9 @@ pub(crate) fn run_length(text: &[u8]) -> f64 {
     let mut before = 0;
     for &byte in text {
         let kind = match byte {
-            b'a'..=b'z' => 1,
+            b'a'..=b'z' | 0x80.. => 1,
             b'A'..=b'Z' => 2,
             b'0'..=b'9' => 3,
-            0x80.. => 1,
             _ => 0,
         };
         if kind != 0 {
@@ -111,7 +122,11 @@ pub(crate) fn run_length(text: &[u8]) -> f64 {
         }
         before = kind;
     }
-    if runs == 0 { 0.0 } else { f64::from(letters) / f64::from(runs) }
+    if runs == 0 {
+        0.0
+    } else {
+        f64::from(letters) / f64::from(runs)
+    }
 }
 
 /// Number of different bytes in `text`.
@@ -130,7 +145,10 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> Vec<String> {
-        Words::of(text.as_bytes()).iter().map(|w| String::from_utf8_lossy(w).to_lowercase()).collect()
+        Words::of(text.as_bytes())
+            .iter()
+            .map(|w| String::from_utf8_lossy(w).to_lowercase())
+            .collect()
     }
 
     #[test]

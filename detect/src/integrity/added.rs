@@ -43,12 +43,14 @@ pub(super) fn added(before: &str, after: &str) -> Added {
     if new.is_empty() {
         return Added::default();
     }
-    // The ends count as words, so that two words at an end still make a run of three.
+    // The ends count as words, so that a word at an end still stands in a run of three.
     let grams = |words: &[(WordHash, Range<usize>)]| -> Vec<u64> {
         let edge = WordHash::of("\u{0}");
-        let padded: Vec<WordHash> = std::iter::once(edge)
+        let edges = [edge; RUN - 1];
+        let padded: Vec<WordHash> = edges
+            .into_iter()
             .chain(words.iter().map(|w| w.0))
-            .chain([edge])
+            .chain(edges)
             .collect();
         padded
             .windows(RUN)
@@ -56,7 +58,7 @@ pub(super) fn added(before: &str, after: &str) -> Added {
             .collect()
     };
     let known: HashSet<u64> = grams(&old).into_iter().collect();
-    let mut fresh = vec![true; new.len() + 2];
+    let mut fresh = vec![true; new.len() + 2 * (RUN - 1)];
     for (i, gram) in grams(&new).into_iter().enumerate() {
         if known.contains(&gram) {
             for slot in fresh.iter_mut().skip(i).take(RUN) {
@@ -64,7 +66,7 @@ pub(super) fn added(before: &str, after: &str) -> Added {
             }
         }
     }
-    let fresh: Vec<bool> = fresh.into_iter().skip(1).take(new.len()).collect();
+    let fresh: Vec<bool> = fresh.into_iter().skip(RUN - 1).take(new.len()).collect();
     let count = fresh.iter().filter(|f| **f).count();
     let mut spans: Vec<Range<usize>> = Vec::new();
     let mut last = None;

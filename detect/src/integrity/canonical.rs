@@ -69,7 +69,7 @@ fn number_text(number: &Number) -> String {
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let point = exponent + 1;
     let zeros = |n: i32| "0".repeat(usize::try_from(n).unwrap_or(0));
-    let body = if point > 21 || point < -5 {
+    let body = if !(-5..=21).contains(&point) {
         let (first, rest) = digits.split_at_checked(1).unwrap_or((&digits, ""));
         let dot = if rest.is_empty() { "" } else { "." };
         let plus = if exponent > 0 { "+" } else { "" };

@@ -206,6 +206,10 @@ impl Definition {
 
     pub(super) fn surface(&self) -> Surface {
         let mut whole = Surface::default();
+        // A schema that was not there said nothing: what it says first is new at its root.
+        whole
+            .places
+            .extend(["inputSchema".to_owned(), "outputSchema".to_owned()]);
         for (key, value) in self.schema.as_object().into_iter().flatten() {
             let one = Surface::of(value, key);
             whole.places.extend(one.places);

@@ -167,6 +167,12 @@ impl WordHash {
         word.bytes().fold(Self::START, Self::push)
     }
 
+    /// Hash of an ASCII word in lower case.
+    pub(super) fn lower(word: &str) -> Self {
+        word.bytes()
+            .fold(Self::START, |hash, byte| hash.push(byte.to_ascii_lowercase()))
+    }
+
     pub(super) const fn value(self) -> u64 {
         self.0
     }

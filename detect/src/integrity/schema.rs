@@ -252,7 +252,6 @@ mod tests {
                 "in a",
                 "in.additionalProperties c",
                 "in.prefixItems next",
-                "in.prefixItems.properties.next next",
                 "in.properties.a.items.anyOf b"
             ]
         );

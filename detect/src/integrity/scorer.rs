@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::lexicon::{COVERT, Classes, FOREIGN, LEXICON, READ, SECRET, rot13};
+use super::lexicon::{Classes, FOREIGN, LEXICON, READ, SECRET, WordHash, rot13};
 use super::sentence::{Channel, Seen, Sentence};
 use super::signals::{self, Signal};
 use super::words::{Spelling, Stretch, Word, sentences};
@@ -77,7 +77,7 @@ pub fn score(text: &str, channel: Channel) -> Score {
             at,
         });
     }
-    combine(raw, everywhere, &revealed.map, text.len())
+    combine(raw, &everywhere, &revealed.map, text.len())
 }
 
 struct Raw {
@@ -197,7 +197,7 @@ fn joined(text: &str, stretch: Stretch) -> String {
         let longest = (3..=14.min(rest.len()))
             .rev()
             .filter_map(|n| rest.get(..n))
-            .find(|word| LEXICON.word(super::lexicon::WordHash::of(word)) & !(COVERT & 0) != 0);
+            .find(|word| LEXICON.word(WordHash::of(word)) != 0);
         let taken = longest.map_or_else(
             || rest.chars().next().map_or(rest.len(), char::len_utf8),
             str::len,
@@ -215,10 +215,10 @@ fn joined(text: &str, stretch: Stretch) -> String {
 }
 
 /// Noisy-OR over the strongest hit of each signal within reach, at the place where that is highest.
-fn combine(mut raw: Vec<Raw>, everywhere: Vec<Raw>, map: &OffsetMap, length: usize) -> Score {
+fn combine(mut raw: Vec<Raw>, everywhere: &[Raw], map: &OffsetMap, length: usize) -> Score {
     raw.sort_by_key(|hit| hit.at.start);
     let mut base: Vec<Option<&Raw>> = vec![None; Signal::ALL.len()];
-    for hit in &everywhere {
+    for hit in everywhere {
         keep(&mut base, hit);
     }
     let mut best = (noisy_or(&base), base.clone());

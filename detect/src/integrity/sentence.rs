@@ -19,6 +19,9 @@ pub enum Channel {
     Result,
 }
 
+/// Words that lead in a clause before its command.
+const INTRODUCTIONS: [&str; 9] = ["for", "to", "on", "at", "upon", "during", "with", "in", "by"];
+
 /// A sentence, with the union of its classes.
 pub(super) struct Sentence<'a> {
     pub(super) text: &'a str,
@@ -135,6 +138,11 @@ impl Sentence<'_> {
         (from.min(to)..=from.max(to)).any(|j| self.is(j, classes))
     }
 
+    /// A form of "to be" from `from` to `to`.
+    pub(super) fn copula(&self, from: usize, to: usize) -> bool {
+        (from..=to).any(|j| self.words.get(j).is_some_and(|w| w.classes == THIRD))
+    }
+
     /// Whether the first sentence only says what the tool does ("Read a file and ..."), as descriptions do.
     pub(super) fn describes(&self) -> bool {
         self.index == 0
@@ -156,6 +164,9 @@ impl Sentence<'_> {
             if word.opens {
                 return if self.describes() { 0.3 } else { 1.0 };
             }
+            if i > 0 && self.spelled(i - 1).eq_ignore_ascii_case("to") {
+                return self.infinitive(i);
+            }
             for j in (i.saturating_sub(4)..i).rev() {
                 let Some(before) = self.words.get(j) else { break };
                 if before.is(OFFER) {
@@ -172,20 +183,7 @@ impl Sentence<'_> {
                     break;
                 }
             }
-            // "I authorise you to skip": but "lets you to", "allows you to" offer.
-            if i >= 2
-                && self.spelled(i - 1).eq_ignore_ascii_case("to")
-                && self.is(i - 2, YOU)
-                && self.before(i - 2, 2, OFFER | THIRD).is_none()
-            {
-                return 0.9;
-            }
-            // "is to export", "have to send"
-            if i >= 2 && self.spelled(i - 1).eq_ignore_ascii_case("to") && self.is(i - 2, MODAL | THIRD) {
-                return 0.9;
-            }
             // "For each review also execute ...": an introduction, then the command.
-            const INTRODUCTIONS: [&str; 9] = ["for", "to", "on", "at", "upon", "during", "with", "in", "by"];
             let start = (0..=i)
                 .rev()
                 .find(|j| self.words.get(*j).is_some_and(|w| w.opens))
@@ -212,6 +210,19 @@ impl Sentence<'_> {
             return 0.0;
         }
         0.0
+    }
+
+    /// Force of "to VERB": an order after "have to", "is to", "I ask you to", "authorised to"; else a purpose
+    /// ("first to get an id") or an offer ("allows you to").
+    fn infinitive(&self, i: usize) -> f64 {
+        let Some(head) = i.checked_sub(2) else { return 0.0 };
+        let ordered = self.is(head, MODAL | THIRD | GRANTED | ALWAYS)
+            || self.is(head, YOU | MODEL) && self.before(head, 2, OFFER | THIRD).is_none();
+        if ordered && !self.is(head, OFFER) {
+            0.9
+        } else {
+            0.0
+        }
     }
 
     /// Whether a negation governs word `i` ("never pass", "do not include"). "Without" and "not only" at a

@@ -10,9 +10,15 @@ mod cross_tool;
 mod exfiltration;
 mod secrecy;
 
-pub(super) use block::{Region, markup};
-pub(super) use concealed::{Hidden, hidden};
+pub(super) use block::markup;
+pub(super) use concealed::hidden;
 
+use super::lexicon::{
+    ACT, ALWAYS, APPLY, ASK, BEFORE, BEHAVE, BYPASS, CONVO, COVERT, Classes, DECODE, DEST, EXEC, EXTERN,
+    FAIL, FOLLOW, GRANTED, GUARD, IDENT, IGNORE, INSERT, MEMORY, MENTION, MODAL, MODEL, NEG, NOTE, NOW,
+    OTHER, PERSONA, PREFER, READ, RECIPIENT, RESPOND, RULES, SAFETY, SECRET, SEND, SHELL, SHOW, SYSTEM, TELL,
+    THIS, TOOL, UNBOUND, USER, WHEN, YOU,
+};
 use super::sentence::{Channel, Seen, Sentence};
 
 macro_rules! signals {
@@ -76,51 +82,63 @@ signals! {
     Rewrite = "rewrite_magnitude.share", 0.15;
 }
 
-type Unit = fn(&Sentence<'_>) -> Option<Seen>;
+/// A signal with two sets of classes: unless the sentence has one of each, the unit cannot fire and is not run.
+struct Unit {
+    signal: Signal,
+    needs: [Classes; 2],
+    run: fn(&Sentence<'_>) -> Option<Seen>,
+}
 
-const UNITS: &[(Signal, Unit)] = &[
-    (Signal::Override, command::overrides),
-    (Signal::Protections, command::protections),
-    (Signal::Redirected, command::redirected),
-    (Signal::Obey, command::obey),
-    (Signal::Persona, command::persona),
-    (Signal::Priority, command::priority),
-    (Signal::Persistence, command::persistence),
-    (Signal::Rider, command::rider),
-    (Signal::Precondition, command::precondition),
-    (Signal::Task, command::task),
-    (Signal::Addressed, command::addressed),
-    (Signal::Authority, command::authority),
-    (Signal::Coercion, command::coercion),
-    (Signal::Secrecy, secrecy::secrecy),
-    (Signal::Approval, secrecy::approval),
-    (Signal::Secret, exfiltration::secret),
-    (Signal::Sent, exfiltration::sent),
-    (Signal::SideParameter, exfiltration::side_parameter),
-    (Signal::Shell, exfiltration::shell),
-    (Signal::Rerouted, exfiltration::rerouted),
-    (Signal::Decode, exfiltration::decode),
-    (Signal::Servers, cross_tool::servers),
-    (Signal::Occasion, cross_tool::occasion),
-    (Signal::Behaviour, cross_tool::behaviour),
-    (Signal::Call, cross_tool::call),
-];
+const ANY: Classes = Classes::MAX;
+const DOING: Classes = READ | SEND | INSERT | SHOW | EXEC | ACT;
 
-/// Runs every sentence signal.
+macro_rules! units {
+    ($($signal:ident: [$first:expr, $second:expr] => $run:path;)*) => {
+        &[$(Unit { signal: Signal::$signal, needs: [$first, $second], run: $run }),*]
+    };
+}
+
+const UNITS: &[Unit] = units! {
+    Override: [IGNORE | BYPASS | NEG, RULES | GUARD | USER | RESPOND] => command::overrides;
+    Protections: [IGNORE | BYPASS | NEG, SAFETY] => command::protections;
+    Redirected: [IGNORE, SHOW | EXEC | TELL] => command::redirected;
+    Obey: [FOLLOW | EXEC, RULES | SHELL] => command::obey;
+    Persona: [PERSONA | UNBOUND | YOU, PERSONA | UNBOUND | NOW | GRANTED] => command::persona;
+    Priority: [TOOL, THIS | OTHER] => command::priority;
+    Persistence: [MEMORY, DOING | MEMORY | YOU] => command::persistence;
+    Rider: [RESPOND, INSERT | SHOW] => command::rider;
+    Precondition: [BEFORE, DOING | YOU] => command::precondition;
+    Task: [RESPOND | RULES | YOU, DOING | YOU | RULES] => command::task;
+    Addressed: [MODEL, ANY] => command::addressed;
+    Authority: [SYSTEM | NOTE | RULES, SYSTEM | UNBOUND | BYPASS | SAFETY | COVERT] => command::authority;
+    Coercion: [NOTE | MODAL | ALWAYS | FAIL, ANY] => command::coercion;
+    Secrecy: [NEG | COVERT | APPLY, ANY] => secrecy::secrecy;
+    Approval: [ASK | GRANTED | ACT, ANY] => secrecy::approval;
+    Secret: [SECRET | CONVO, READ | SEND | INSERT | SHOW] => exfiltration::secret;
+    Sent: [SEND | SHELL, DEST | EXTERN] => exfiltration::sent;
+    SideParameter: [INSERT | SEND | CONVO, ANY] => exfiltration::side_parameter;
+    Shell: [SHELL, ANY] => exfiltration::shell;
+    Rerouted: [ACT | PREFER, ACT | SEND | RECIPIENT] => exfiltration::rerouted;
+    Decode: [DECODE, FOLLOW | EXEC] => exfiltration::decode;
+    Servers: [OTHER, TOOL] => cross_tool::servers;
+    Occasion: [WHEN | MODAL, IDENT] => cross_tool::occasion;
+    Behaviour: [BEHAVE | PERSONA, ACT | BYPASS] => cross_tool::behaviour;
+    Call: [EXEC, IDENT | TOOL | DEST] => cross_tool::call;
+};
+
+/// Runs every sentence signal that can fire.
 pub(super) fn sentence(sentence: &Sentence<'_>, mut hit: impl FnMut(Signal, Seen)) {
-    if sentence.union == 0 {
-        return;
-    }
-    for (signal, unit) in UNITS {
-        if let Some(seen) = unit(sentence) {
-            hit(*signal, discounted(sentence, seen));
+    for unit in UNITS {
+        if unit.needs.iter().all(|needed| sentence.any(*needed))
+            && let Some(seen) = (unit.run)(sentence)
+        {
+            hit(unit.signal, discounted(sentence, seen));
         }
     }
 }
 
 /// Talk about attacks is no attack: quoted words in a sentence on attacks, option lists of a command line.
 fn discounted(sentence: &Sentence<'_>, seen: Seen) -> Seen {
-    use super::lexicon::MENTION;
     let quoted = (seen.from..=seen.to)
         .filter(|i| sentence.word(*i).is_some_and(|w| w.quoted))
         .count();

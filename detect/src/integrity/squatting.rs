@@ -48,10 +48,7 @@ fn finding(name: &str, reason: &'static str, imitates: Option<String>) -> Findin
 
 fn reason(name: &str) -> Option<(&'static str, Option<String>)> {
     if name.is_ascii() {
-        return name
-            .chars()
-            .any(|c| c.is_control())
-            .then_some(("invisible", None));
+        return name.chars().any(char::is_control).then_some(("invisible", None));
     }
     let shown: String = name
         .chars()
@@ -108,8 +105,13 @@ fn mixed(word: &str) -> bool {
     let mut seen: Option<Script> = None;
     for c in word.chars() {
         let script = match c.script() {
-            Script::Common | Script::Inherited => continue,
-            Script::Han | Script::Hiragana | Script::Katakana | Script::Hangul | Script::Bopomofo => continue,
+            Script::Common
+            | Script::Inherited
+            | Script::Han
+            | Script::Hiragana
+            | Script::Katakana
+            | Script::Hangul
+            | Script::Bopomofo => continue,
             other => other,
         };
         match seen {

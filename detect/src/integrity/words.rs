@@ -1,11 +1,14 @@
 //! From revealed text to sentences of classified words.
 
+mod shape;
+
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
+use self::shape::{Script, address, hump, script_kind, secret_path};
 use super::lexicon::{
-    AND, BASE, CONTENT, Classes, DANGER, DEST, FOREIGN, IDENT, LEXICON, Lexicon, MENTION, NEG, PATH, SECRET,
-    WordHash,
+    AND, BASE, CONTENT, Classes, DANGER, FOREIGN, IDENT, LEXICON, Lexicon, MENTION, NEG, PATH, REVERSED,
+    ROT13, WordHash,
 };
 use crate::text::lookalike;
 
@@ -267,7 +270,7 @@ impl Reader<'_> {
             None => true,
             Some(b) => match KIND.get(usize::from(*b)).copied().unwrap_or(Kind::Word) {
                 Kind::Space | Kind::Line | Kind::Bracket => true,
-                Kind::Comma => *b != b':' || !bytes.get(at + 1).is_some_and(|b| *b == b'/'),
+                Kind::Comma => *b != b':' || bytes.get(at + 1) != Some(&b'/'),
                 Kind::Quote => *b != b'\'' || !bytes.get(at + 1).is_some_and(u8::is_ascii_alphabetic),
                 Kind::Stop => bytes.get(at + 1).is_none_or(|b| !b.is_ascii_alphanumeric()),
                 Kind::Letter | Kind::Word => false,
@@ -336,7 +339,7 @@ impl Reader<'_> {
         }
         if let Some(classes) = address(trimmed) {
             let classes = if classes & PATH != 0 {
-                classes | self.secret_path(trimmed)
+                classes | secret_path(trimmed)
             } else {
                 classes
             };
@@ -373,7 +376,7 @@ impl Reader<'_> {
     /// `snake_case`, `camelCase`, `kebab-case` and `dotted.names`: one identifier; a hyphenated or long one is
     /// also read as words.
     fn identifier(&mut self, name: &str, start: usize) {
-        let whole = WordHash::of(&name.to_ascii_lowercase());
+        let whole = WordHash::lower(name);
         let classes = self.lexicon.word(whole);
         let parts = name
             .split(|c: char| !c.is_ascii_alphanumeric())
@@ -389,72 +392,16 @@ impl Reader<'_> {
                 .filter(|p| !p.is_empty())
             {
                 let at = start + (part.as_ptr().addr() - name.as_ptr().addr());
-                let hash = WordHash::of(&part.to_ascii_lowercase());
+                let hash = WordHash::lower(part);
                 self.push(at, at + part.len(), self.lexicon.word(hash), hash);
             }
             return;
         }
         let dangerous = name
             .split(|c: char| !c.is_ascii_alphanumeric())
-            .any(|part| self.lexicon.dangerous(WordHash::of(&part.to_ascii_lowercase())));
-        let classes = IDENT | self.secret_path(name) | if dangerous { DANGER } else { 0 };
+            .any(|part| self.lexicon.dangerous(WordHash::lower(part)));
+        let classes = IDENT | secret_path(name) | if dangerous { DANGER } else { 0 };
         self.push(start, start + name.len(), classes, WordHash::START);
-    }
-
-    fn secret_path(&self, path: &str) -> Classes {
-        let mut secret = 0;
-        let mut before = WordHash::START;
-        for part in path
-            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .filter(|p| !p.is_empty())
-        {
-            let hash = WordHash::of(&part.to_ascii_lowercase());
-            secret |= self.lexicon.word(hash) & SECRET;
-            secret |= self.lexicon.pair(before, hash) & SECRET;
-            before = hash;
-            for piece in part.split('_') {
-                let hash = WordHash::of(&piece.to_ascii_lowercase());
-                secret |= self.lexicon.pair(before, hash) & SECRET;
-                before = hash;
-            }
-        }
-        // GITHUB_TOKEN, DB_PASSWORD: names of variables that hold secrets.
-        let ending = path.rsplit('_').next().unwrap_or_default();
-        if path.contains('_')
-            && path.bytes().all(|b| !b.is_ascii_lowercase())
-            && ["TOKEN", "KEY", "SECRET", "PASSWORD", "PASS", "PWD", "CREDENTIALS"].contains(&ending)
-        {
-            secret |= SECRET;
-        }
-        let lower = path.to_ascii_lowercase();
-        let known = [
-            "/.aws",
-            "/.kube",
-            "/.docker",
-            "mcp.json",
-            "/.config",
-            "_history",
-            "/.git-credentials",
-            "/etc/sudoers",
-            ".env",
-            "id_rsa",
-            "login data",
-            ".pem",
-            ".cursor/",
-            ".claude",
-            ".vscode/mcp",
-            "/proc/self/environ",
-            "tfstate",
-        ];
-        if known.iter().any(|k| lower.contains(k)) {
-            secret |= SECRET;
-        }
-        // What lies beside the keys and is no secret.
-        if lower.ends_with(".ssh/config") || lower.ends_with(".env.example") || lower.ends_with("known_hosts")
-        {
-            secret = 0;
-        }
-        secret
     }
 
     /// Digits for letters: counts only where the result is a known word.
@@ -567,8 +514,8 @@ impl Reader<'_> {
         }
         let mut classes = classes;
         self.spelling.mentions += usize::from(classes & MENTION != 0);
-        if classes & (super::lexicon::ROT13 | super::lexicon::REVERSED) != 0 {
-            if classes & super::lexicon::ROT13 != 0 {
+        if classes & (ROT13 | REVERSED) != 0 {
+            if classes & ROT13 != 0 {
                 self.spelling.rot13.add(start, end);
             } else {
                 self.spelling.reversed.add(start, end);
@@ -616,79 +563,6 @@ impl Reader<'_> {
             self.spelling.spaced = self.letters;
         }
         self.letters = Stretch::default();
-    }
-}
-
-/// Links, mail and network addresses, paths.
-fn address(word: &str) -> Option<Classes> {
-    if let Some(scheme) = word.find("://") {
-        return (scheme > 0).then_some(DEST);
-    }
-    if word.len() > 7 && word.get(..4).is_some_and(|w| w.eq_ignore_ascii_case("www.")) {
-        return Some(DEST);
-    }
-    if let Some((name, host)) = word.split_once('@') {
-        let mail = !name.is_empty()
-            && host.split('.').filter(|p| p.len() > 1).count() >= 1
-            && !host.contains('/')
-            && host.len() > 2;
-        return mail.then_some(DEST);
-    }
-    let mut octets = word
-        .split(['.', ':', '/'])
-        .take(4)
-        .map(|o| o.parse::<u8>().is_ok());
-    if word.matches('.').count() >= 3 && octets.by_ref().all(|ok| ok) {
-        return Some(DEST);
-    }
-    if word.starts_with(['~', '/']) && word.len() > 2
-        || word.starts_with("./")
-        || word.starts_with("../")
-        || word.contains("/.")
-        || word.starts_with('.') && word.len() > 2
-    {
-        return Some(PATH);
-    }
-    let (_, end) = word.rsplit_once('.')?;
-    let extension = [
-        "json", "env", "pem", "key", "txt", "yaml", "yml", "db", "sqlite", "conf", "cfg", "ini", "toml",
-        "csv", "py", "js", "ts", "log", "md", "sh", "kdbx", "p12", "pfx",
-    ];
-    if extension.iter().any(|e| end.eq_ignore_ascii_case(e)) {
-        return Some(PATH);
-    }
-    let host = [
-        "com", "net", "org", "io", "example", "dev", "app", "xyz", "ru", "cn", "me", "ai", "co",
-    ];
-    (host.iter().any(|h| end.eq_ignore_ascii_case(h)) && word.len() > 5).then_some(DEST)
-}
-
-fn hump(name: &str) -> bool {
-    name.as_bytes()
-        .windows(2)
-        .any(|w| matches!(w, [a, b] if a.is_ascii_lowercase() && b.is_ascii_uppercase()))
-}
-
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Script {
-    Spaceless,
-    Letters,
-    Pause,
-    Rest,
-}
-
-fn script_kind(c: char) -> Script {
-    match c {
-        '\u{3041}'..='\u{30FF}'
-        | '\u{3400}'..='\u{9FFF}'
-        | '\u{AC00}'..='\u{D7A3}'
-        | '\u{20000}'..='\u{2FA1F}' => Script::Spaceless,
-        '、' | '。' | '，' | '：' | '；' | '！' | '？' | '—' | '–' | '…' | '•' | '«' | '»' => {
-            Script::Pause
-        }
-        '’' => Script::Letters,
-        c if c.is_alphanumeric() || is_combining_mark(c) || c == '_' => Script::Letters,
-        _ => Script::Rest,
     }
 }
 

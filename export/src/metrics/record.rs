@@ -124,7 +124,9 @@ impl Metrics {
     /// Counts a drift of a pinned definition: what pages.
     pub fn pinned_drift(&self, server: &str, change: &'static str, severity: &'static str) {
         let server = self.server_label(server);
-        self.pinned_drift.with_label_values(&[server.as_str(), change, severity]).inc();
+        self.pinned_drift
+            .with_label_values(&[server.as_str(), change, severity])
+            .inc();
     }
 
     /// Counts a finding that is no definition drift.

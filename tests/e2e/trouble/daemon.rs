@@ -10,7 +10,7 @@ use kams_tests::kams::Kams;
 use kams_tests::stage::Stage;
 use libtest_mimic::Trial;
 
-use crate::context::{Context, FORM_AGENT, FORM_SERVER, ODD_AGENT, barrier, one_talk, programs};
+use crate::context::{Context, DRIVERS, FORM_AGENT, FORM_SERVER, ODD_AGENT, barrier, one_talk, programs};
 
 /// How long the kernel may take to free programs.
 const FREED: Duration = Duration::from_secs(5);
@@ -125,7 +125,7 @@ fn adopts(context: &Context) -> Result<()> {
     context.stop_shared()?;
     let stage = Stage::new()?;
     let mut agent = super::odd::paused(&stage)?;
-    let kams = Kams::start(&programs(), &settings("discover"))?;
+    let kams = Kams::start(&programs(), DRIVERS)?;
     let mark = 0;
     drop(agent.stdin.take());
     agent.wait()?;

@@ -11,6 +11,10 @@ use kams_host::{Op, StreamKey, procs};
 use crate::rig::{Arrived, Rig, is_root};
 
 #[test]
+#[expect(
+    clippy::zombie_processes,
+    reason = "they are waited for unless the test fails"
+)]
 fn running_servers_are_found_with_who_holds_their_ends_and_can_be_watched() {
     if !is_root() {
         return;

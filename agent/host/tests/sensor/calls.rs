@@ -106,13 +106,13 @@ fn mmsg(file: &File, buffer: &mut [u8], send: bool) -> isize {
     let skip = usize::from(headers[0].msg_hdr.msg_iov.is_null() || buffer.len() < 2);
     let count = 2 - u32::try_from(skip).expect("0 or 1");
     let headers_at = headers[skip..].as_mut_ptr();
-    // SAFETY: `count` headers follow, whose vectors lie in the buffer.
-    let done = unsafe {
-        if send {
-            libc::sendmmsg(file.as_raw_fd(), headers_at, count, 0)
-        } else {
-            libc::recvmmsg(file.as_raw_fd(), headers_at, count, 0, std::ptr::null_mut())
-        }
+    let fd = file.as_raw_fd();
+    let done = if send {
+        // SAFETY: `count` headers follow, whose vectors lie in the buffer.
+        unsafe { libc::sendmmsg(fd, headers_at, count, 0) }
+    } else {
+        // SAFETY: as above; the buffer is writable.
+        unsafe { libc::recvmmsg(fd, headers_at, count, 0, std::ptr::null_mut()) }
     };
     if done < 0 {
         return -1;

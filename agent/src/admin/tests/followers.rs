@@ -59,6 +59,19 @@ async fn past_and_future_join_without_gap_or_double() {
 }
 
 #[tokio::test]
+async fn a_follower_can_ask_for_new_records_only() {
+    let server = run();
+    server.backend.feed.publish(event(own(), "old"));
+    let mut reader = Reader::open(&server.path, "/v1/events?follow=1&limit=0").await;
+    assert!(matches!(
+        reader.next().await,
+        Some(Record::Hello { next_seq: 2, .. })
+    ));
+    server.backend.feed.publish(event(own(), "new"));
+    assert_eq!(reader.next().await.unwrap().seq(), Some(2));
+}
+
+#[tokio::test]
 async fn a_slow_reader_is_told_and_the_engine_does_not_wait() {
     let feed = FeedLimits {
         follower: 100,

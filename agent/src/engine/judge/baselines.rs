@@ -41,10 +41,16 @@ impl Judge {
         if let Some(store) = &self.store {
             match store.baselines(owner.uid, &owner.server) {
                 Ok(rows) => known.items.extend(rows.into_iter().filter_map(read)),
-                Err(error) => tracing::error!(%error, server = %owner.server, "baselines cannot be read; they are learned anew"),
+                Err(error) => {
+                    tracing::error!(%error, server = %owner.server, "baselines cannot be read; they are learned anew")
+                }
             }
             if let Ok(lists) = store.list_members(owner.uid, &owner.server) {
-                known.full.extend(lists.into_iter().map(|l| (l.capabilities, l.items.into_iter().collect())));
+                known.full.extend(
+                    lists
+                        .into_iter()
+                        .map(|l| (l.capabilities, l.items.into_iter().collect())),
+                );
             }
         }
         self.baselines.insert(owner.clone(), known);
@@ -65,9 +71,14 @@ impl Judge {
         capabilities: Option<&str>,
         sink: &mut dyn Sink,
     ) {
-        let owner = Owner { uid: case.party.uid, server: case.party.server.clone() };
+        let owner = Owner {
+            uid: case.party.uid,
+            server: case.party.server.clone(),
+        };
         let key = item_key(now);
-        let Some(known) = self.baselines.get(&owner) else { return };
+        let Some(known) = self.baselines.get(&owner) else {
+            return;
+        };
         let thresholds = self.thresholds;
         let Some(kept) = known.items.get(&key) else {
             let list = capabilities.and_then(|c| known.full.get(&list_key(c, now.subject)));
@@ -112,20 +123,29 @@ impl Judge {
         items: Vec<String>,
         sink: &mut dyn Sink,
     ) {
-        let owner = Owner { uid: case.party.uid, server: case.party.server.clone() };
+        let owner = Owner {
+            uid: case.party.uid,
+            server: case.party.server.clone(),
+        };
         let subject = match list {
             ListKind::Tools => Subject::Tool,
             ListKind::Prompts => Subject::Prompt,
             _ => Subject::Resource,
         };
-        let Some(known) = self.baselines.get_mut(&owner) else { return };
+        let Some(known) = self.baselines.get_mut(&owner) else {
+            return;
+        };
         let full = list_key(capabilities, subject);
         let now: HashSet<String> = items.iter().cloned().collect();
         let before = known.full.insert(full.clone(), now.clone());
         if before.as_ref() == Some(&now) {
             return;
         }
-        let mut gone: Vec<String> = before.into_iter().flatten().filter(|key| !now.contains(key)).collect();
+        let mut gone: Vec<String> = before
+            .into_iter()
+            .flatten()
+            .filter(|key| !now.contains(key))
+            .collect();
         gone.sort();
         let removed: Vec<(Definition, bool)> = gone
             .iter()
@@ -139,9 +159,17 @@ impl Judge {
             }
         }
         if let Some(store) = &self.store {
-            let list = ListMembers { capabilities: full, items };
+            let list = ListMembers {
+                capabilities: full,
+                items,
+            };
             let server = owner.server.to_string();
-            store.write(WriteOp::List { uid: owner.uid, server, list, at: case.time.unix_nanos() });
+            store.write(WriteOp::List {
+                uid: owner.uid,
+                server,
+                list,
+                at: case.time.unix_nanos(),
+            });
         }
     }
 
@@ -153,16 +181,26 @@ impl Judge {
 
     /// Remembers a definition: as the baseline, or only as what was last seen.
     fn learn(&mut self, owner: &Owner, key: String, now: &Definition, case: &Case<'_>, moves: bool) {
-        let Some(known) = self.baselines.get_mut(owner) else { return };
+        let Some(known) = self.baselines.get_mut(owner) else {
+            return;
+        };
         if !known.items.contains_key(&key) && known.items.len() >= MOST {
             return;
         }
         let at = case.time.unix_nanos();
         let text = now.stored().to_string();
         let digest = digest(now);
-        let version = case.session.identity().server.as_ref().map(|s| s.version.to_string());
+        let version = case
+            .session
+            .identity()
+            .server
+            .as_ref()
+            .map(|s| s.version.to_string());
         let row = match known.items.get(&key) {
-            Some(kept) if !moves => Baseline { seen: Some((digest, text)), ..kept.row.clone() },
+            Some(kept) if !moves => Baseline {
+                seen: Some((digest, text)),
+                ..kept.row.clone()
+            },
             kept => {
                 // A first sighting that policy refuses has no baseline text: only what was seen.
                 let (digest_now, text_now, seen) = if moves {
@@ -189,7 +227,13 @@ impl Judge {
             store.write(WriteOp::Baseline(Box::new(row.clone())));
         }
         if moves {
-            known.items.insert(key, Kept { row, definition: now.clone() });
+            known.items.insert(
+                key,
+                Kept {
+                    row,
+                    definition: now.clone(),
+                },
+            );
         } else if let Some(kept) = known.items.get_mut(&key) {
             kept.row = row;
         } else if let Some((key, kept)) = read(row) {
@@ -221,7 +265,15 @@ fn list_key(capabilities: &str, subject: Subject) -> String {
 
 /// Whether policy refuses the definition, or would in enforce mode.
 fn blocks(decision: &Decision) -> bool {
-    let blocking =
-        |action: &Action| matches!(action, Action::BlockCall | Action::BlockTool | Action::BlockServer | Action::KillServer | Action::SuspendAgent);
+    let blocking = |action: &Action| {
+        matches!(
+            action,
+            Action::BlockCall
+                | Action::BlockTool
+                | Action::BlockServer
+                | Action::KillServer
+                | Action::SuspendAgent
+        )
+    };
     decision.action.as_ref().is_some_and(blocking) || decision.would.as_ref().is_some_and(blocking)
 }

@@ -41,7 +41,10 @@ impl Judge {
         let arguments = call.arguments.as_ref().map_or("{}", |json| json.get());
         self.outgoing(case, arguments.as_bytes(), Some(&call.name), sink);
         // The continuation of an `input_required` call is not another call of the agent's.
-        let open = OpenCall { arguments: canonical_digest(arguments.as_bytes()), at: case.mono };
+        let open = OpenCall {
+            arguments: canonical_digest(arguments.as_bytes()),
+            at: case.mono,
+        };
         if let (Some(id), Some(session)) = (id, self.session(case))
             && session.calls.0.len() < OPEN
         {
@@ -50,7 +53,11 @@ impl Judge {
     }
 
     pub(super) fn request(&mut self, case: &Case<'_>, request: &Request<'_>, sink: &mut dyn Sink) {
-        if let RequestKind::GetPrompt { name, arguments: Some(arguments) } = &request.kind {
+        if let RequestKind::GetPrompt {
+            name,
+            arguments: Some(arguments),
+        } = &request.kind
+        {
             self.outgoing(case, arguments.get().as_bytes(), name.as_deref(), sink);
         }
     }

@@ -27,12 +27,17 @@ impl Judge {
         let Some(session) = self.session(case) else { return };
         let of = Some((page.list, page.key.list));
         if session.listing.of != of || page.key.page == 0 {
-            session.listing = Listing { of, items: Vec::new() };
+            session.listing = Listing {
+                of,
+                items: Vec::new(),
+            };
         }
         let capabilities = capabilities(page);
         let mut raw = Vec::new();
         for item in items.elements() {
-            let Ok(value) = serde_json::from_str(item.get()) else { continue };
+            let Ok(value) = serde_json::from_str(item.get()) else {
+                continue;
+            };
             let definition = match page.list {
                 ListKind::Tools => Definition::tool(&value),
                 ListKind::Prompts => Definition::prompt(&value),
@@ -57,11 +62,18 @@ impl Judge {
             sink.definitions(case.party.server_id, &case.party.server, page.key.page == 0, raw);
         }
         if page.complete {
-            let items = self.session(case).map(|s| std::mem::take(&mut s.listing.items)).unwrap_or_default();
+            let items = self
+                .session(case)
+                .map(|s| std::mem::take(&mut s.listing.items))
+                .unwrap_or_default();
             if page.list == ListKind::Tools
                 && let Some(session) = self.session(case)
             {
-                session.tools = items.iter().filter_map(|i| i.strip_prefix("tool:")).map(str::to_owned).collect();
+                session.tools = items
+                    .iter()
+                    .filter_map(|i| i.strip_prefix("tool:"))
+                    .map(str::to_owned)
+                    .collect();
             }
             self.complete(case, page.list, &capabilities, items, sink);
         }
@@ -69,7 +81,9 @@ impl Judge {
 
     /// Is the name itself a deception, or another server's?
     fn name(&mut self, case: &Case<'_>, name: &str, sink: &mut dyn Sink) {
-        let Some(own) = self.sessions.get(&case.party.server_id) else { return };
+        let Some(own) = self.sessions.get(&case.party.server_id) else {
+            return;
+        };
         let known = own.tools.iter().any(|tool| tool == name);
         if known {
             return;

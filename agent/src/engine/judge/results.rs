@@ -14,7 +14,13 @@ use crate::engine::sink::Sink;
 const MOST: usize = 8;
 
 impl Judge {
-    pub(super) fn answer(&mut self, case: &Case<'_>, event: &Event<'_>, response: &Response<'_>, sink: &mut dyn Sink) {
+    pub(super) fn answer(
+        &mut self,
+        case: &Case<'_>,
+        event: &Event<'_>,
+        response: &Response<'_>,
+        sink: &mut dyn Sink,
+    ) {
         if let Some(result) = event.tool_result() {
             self.tool_result(case, &result, sink);
             return;
@@ -33,7 +39,14 @@ impl Judge {
                         text.push_str(data.get());
                     }
                     self.text(case, &text, "$.error.message", about.subject.as_deref(), sink);
-                    self.behaved(case, about, behaviour::digest(text.as_bytes()), true, response.latency, sink);
+                    self.behaved(
+                        case,
+                        about,
+                        behaviour::digest(text.as_bytes()),
+                        true,
+                        response.latency,
+                        sink,
+                    );
                 } else if response.outcome == Outcome::InputRequired
                     && let Some(session) = self.session(case)
                 {
@@ -74,7 +87,8 @@ impl Judge {
         let weight = visible::texts(result, &mut |text: Text<'_, '_>| {
             digest = digest.rotate_left(7) ^ behaviour::digest(text.text.as_bytes());
             if findings.len() < MOST
-                && let Some(finding) = integrity::result_text(&text.text, tool, &text.path.to_string(), thresholds)
+                && let Some(finding) =
+                    integrity::result_text(&text.text, tool, &text.path.to_string(), thresholds)
             {
                 findings.push(finding);
             }
@@ -92,9 +106,19 @@ impl Judge {
         }
     }
 
-    fn behaved(&mut self, case: &Case<'_>, asked: &Asked, result: u64, failed: bool, duration: u64, sink: &mut dyn Sink) {
+    fn behaved(
+        &mut self,
+        case: &Case<'_>,
+        asked: &Asked,
+        result: u64,
+        failed: bool,
+        duration: u64,
+        sink: &mut dyn Sink,
+    ) {
         let Some(session) = self.session(case) else { return };
-        let Some(open) = session.calls.take(&asked.id) else { return };
+        let Some(open) = session.calls.take(&asked.id) else {
+            return;
+        };
         let scope = scope(session);
         let call = Call {
             at: open.at,

@@ -84,12 +84,10 @@ fn templates(text: &str, channel: Channel, regions: &mut Vec<Region>) {
     }
     for found in search.find_iter(text).take(MOST_REGIONS) {
         let strength = match found.pattern().as_usize() {
-            0..=12 => 1.0,
+            0..=12 | 27 => 1.0,
             13 | 15 => 0.8,
             18..=22 => 0.7,
             24 | 25 => 1.4,
-            27 => 1.0,
-            29 => 0.5,
             _ => 0.5,
         };
         let strength = if channel == Channel::Result {
@@ -139,7 +137,7 @@ fn tags(text: &str, channel: Channel, regions: &mut Vec<Region>) {
             .filter(|w| !w.is_empty())
         {
             words += 1;
-            header |= LEXICON.word(WordHash::of(&word.to_ascii_lowercase()))
+            header |= LEXICON.word(WordHash::lower(word))
                 & (NOTE | SYSTEM | RULES | COVERT | SECRET | UNBOUND | BYPASS);
             if word.eq_ignore_ascii_case("hidden") || word.eq_ignore_ascii_case("information") {
                 header |= COVERT;

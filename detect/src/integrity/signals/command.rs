@@ -48,9 +48,7 @@ pub(super) fn overrides(s: &Sentence<'_>) -> Option<Seen> {
             0.0
         } else if verb.is(THIRD) {
             0.6
-        } else if verb.is(PAST) {
-            0.3
-        } else if s.before(i, 2, OFFER).is_some() {
+        } else if verb.is(PAST) || s.before(i, 2, OFFER).is_some() {
             0.3
         } else if verb.is(FOREIGN) || verb.opens || s.commanded(i) > 0.0 || verb.is(ING) {
             1.0
@@ -67,7 +65,9 @@ fn overridden(s: &Sentence<'_>) -> Option<Seen> {
     let mut best = None;
     for rule in s.places(RULES | GUARD) {
         let ranked = s.near(rule, 3, PRIOR | YOUR);
-        let off = s.after(rule, 8, BYPASS | IGNORE).filter(|o| s.is(*o, PAST));
+        let off = s
+            .after(rule, 8, BYPASS | IGNORE)
+            .filter(|o| s.is(*o, PAST) && s.copula(rule + 1, *o));
         let lapsed = s.after(rule, 5, NEG).filter(|n| s.between(*n, n + 2, APPLY));
         // "you are no longer bound by your guidelines"
         let unbound = s
@@ -374,7 +374,7 @@ pub(super) fn task(s: &Sentence<'_>) -> Option<Seen> {
     // "the task that I gave you"
     if let Some(i) = s.places(RESPOND).find(|i| {
         s.after(*i, 5, YOU)
-            .is_some_and(|y| (s.between(*i, y, PAST) || s.spelled(y - 1) == "gave"))
+            .is_some_and(|y| s.between(*i, y, PAST) || s.spelled(y - 1) == "gave")
     }) {
         return Seen::new(0.9, i, i + 1);
     }
@@ -400,20 +400,16 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
         let header = s
             .after(i, 2, NOTE)
             .is_some_and(|n| s.word(n).is_some_and(|w| w.colon || w.capitals));
-        let strength = if s.before(i, 4, NOTE).is_some() || header || greeted {
-            0.95
-        } else if s.before(i, 4, YOU).is_some()
-            || s.before(i, 3, WHEN)
-                .is_some_and(|w| s.word(w).is_some_and(|w| w.opens))
-        {
+        let asked = s
+            .before(i, 3, WHEN)
+            .is_some_and(|w| s.word(w).is_some_and(|w| w.opens));
+        let named =
+            word.opens && (word.colon || s.word(i + 1).is_some_and(|w| w.opens) && s.words.len() > i + 2);
+        let strength = if header || greeted || asked || s.before(i, 4, NOTE | YOU).is_some() {
             0.95
         } else if s.after(i, 6, MODAL | NOW).is_some() {
             0.8
-        } else if word.opens
-            && (word.colon || s.word(i + 1).is_some_and(|w| w.opens) && s.words.len() > i + 2)
-        {
-            0.7
-        } else if s.before(i, 2, QUANT).is_some() && s.any(YOU | NOTE) {
+        } else if named || s.before(i, 2, QUANT).is_some() && s.any(YOU | NOTE) {
             0.7
         } else {
             continue;

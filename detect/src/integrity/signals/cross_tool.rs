@@ -28,8 +28,8 @@ pub(super) fn occasion(s: &Sentence<'_>) -> Option<Seen> {
         return None;
     }
     // "Should `x` be called, ..."
-    let inverted = s.is(0, MODAL).then_some(0);
-    s.places(WHEN | ALWAYS).chain(inverted).find_map(|i| {
+    let inverted = s.spelled(0).eq_ignore_ascii_case("should").then_some(0);
+    s.places(WHEN).chain(inverted).find_map(|i| {
         let name = s.after(i, 6, IDENT)?;
         let called = s.near(name, 4, EXEC | OFFER)?;
         let ordered = s

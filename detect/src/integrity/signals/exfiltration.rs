@@ -1,9 +1,9 @@
 //! Where data should go: secrets taken, contents carried out, commands piped, payments rerouted.
 
 use crate::integrity::lexicon::{
-    ACT, ALWAYS, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, INSERT, MODAL,
-    NEG, PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW, THIRD, THIS,
-    USER, YOU,
+    ACT, ALWAYS, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, IDENT, INSERT,
+    MODAL, NEG, PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW, THIRD,
+    THIS, USER, YOU,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -19,19 +19,30 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
     });
     let mut best = None;
     for (i, force) in s.commands(READ | SEND | INSERT | SHOW) {
-        let Some(target) = s.clause(i, 10, SECRET | CONVO).filter(|t| *t != i) else {
+        // Passives and verb-final languages put the object first.
+        let object = s.clause(i, 10, SECRET | CONVO).or_else(|| {
+            s.is(i, FOREIGN | PAST)
+                .then(|| s.before(i, 10, SECRET | CONVO))
+                .flatten()
+        });
+        let Some(target) = object.filter(|t| *t != i) else {
             continue;
         };
+        // `export NAME=...` of a shell.
+        if s.is(target, IDENT) && s.spelled(i).eq_ignore_ascii_case("export") {
+            continue;
+        }
         let hard = s.is(target, SECRET);
-        let mut strength: f64 = match (hard, s.is(i, SEND), s.is(i, INSERT), s.is(i, SHOW)) {
-            (true, true, ..) => 0.45,
-            (false, true, ..) => 0.4,
-            (true, false, true, _) => 0.35,
-            (false, false, true, _) => 0.35,
-            (true, false, false, true) => 0.3,
-            (false, false, false, true) => 0.3,
-            (true, false, false, false) => 0.25,
-            (false, false, false, false) => 0.0,
+        let mut strength: f64 = if s.is(i, SEND) {
+            0.42
+        } else if s.is(i, INSERT) {
+            0.35
+        } else if s.is(i, SHOW) {
+            0.3
+        } else if hard {
+            0.25
+        } else {
+            0.0
         };
         // A file may be placed or shown honestly; its contents are another matter.
         if s.is(target, PATH) && (s.is(i, READ | SEND) || s.between(i, target, CONTENT)) {
@@ -197,21 +208,24 @@ pub(super) fn shell(s: &Sentence<'_>) -> Option<Seen> {
 
 /// Money or mail goes to somebody else.
 pub(super) fn rerouted(s: &Sentence<'_>) -> Option<Seen> {
+    let changed = s.commands(ACT).find(|c| c.1 >= 0.9).map(|c| c.0);
+    let instead = s.places(PREFER).next();
+    let obliged = s.any(MODAL | ALWAYS) && s.places(PAST).next().is_some();
+    if changed.is_none() && (instead.is_none() || !obliged && !s.any(ALWAYS)) {
+        return None;
+    }
     let i = s
         .places(RECIPIENT | SEND)
         .find(|i| s.is(*i, RECIPIENT) || s.commanded(*i) > 0.8)
-        .or_else(|| s.places(ACT).find(|i| s.commanded(*i) > 0.8))?;
+        .or(changed)?;
     // An account or telephone number: one long run of digits, or several groups.
     let digits = |j: usize| s.spelled(j).bytes().filter(u8::is_ascii_digit).count();
-    let account = (0..s.words.len()).find(|j| digits(*j) > 0 && (*j..j + 6).map(digits).sum::<usize>() >= 8);
-    let place = s.places(DEST).next().or(account)?;
-    let changed = s.commands(ACT).find(|c| c.1 >= 0.9);
-    let instead = s.places(PREFER).next();
-    let obliged = s.any(MODAL | ALWAYS) && s.places(PAST).next().is_some();
+    let account =
+        || (0..s.words.len()).find(|j| digits(*j) > 0 && (*j..j + 6).map(digits).sum::<usize>() >= 8);
+    let place = s.places(DEST).next().or_else(account)?;
     let strength = match (changed, instead) {
-        (Some(_), _) if s.any(RECIPIENT) => 0.75,
-        (Some(_), _) if iban(s.spelled(place)) => 0.75,
-        (None, Some(_)) if obliged || s.any(ALWAYS) => 0.9,
+        (Some(_), _) if s.any(RECIPIENT) || iban(s.spelled(place)) => 0.75,
+        (None, Some(_)) => 0.9,
         _ => 0.0,
     };
     Seen::new(strength, i, place)

@@ -1,8 +1,8 @@
 //! What is kept from the person: silence, and consent that nobody gave.
 
 use crate::integrity::lexicon::{
-    ACT, ASK, BASE, BYPASS, COVERT, EXEC, FOLLOW, FOREIGN, GRANTED, IGNORE, ING, INSERT, MODAL, MODEL, NEG,
-    NOW, PAST, QUANT, READ, RESPOND, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
+    ACT, APPLY, ASK, BASE, BYPASS, COVERT, EXEC, FOLLOW, FOREIGN, GRANTED, IGNORE, ING, INSERT, MODAL, MODEL,
+    NEG, NOW, PAST, QUANT, READ, RESPOND, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -10,9 +10,6 @@ const DOING: u64 = READ | SEND | INSERT | SHOW | EXEC | ACT;
 
 /// The person is not to know.
 pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
-    if !s.any(NEG | COVERT) {
-        return None;
-    }
     let mut best = None;
     for i in s.places(NEG) {
         // "do not tell the user", "without mentioning it"
@@ -88,7 +85,7 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
         }
     }
     // "keep this from the customer", "leave it out of your reply"
-    for i in 0..s.words.len() {
+    for i in s.places(APPLY) {
         let word = s.spelled(i);
         if word.eq_ignore_ascii_case("keep")
             && let Some(user) = s.after(i, 6, USER)
@@ -162,7 +159,7 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
             } else if (commanded || skipped) && (s.any(USER | QUANT | FOLLOW | NOW) || !s.is(ask, BASE)) {
                 0.85
             } else if commanded || skipped {
-                0.6
+                0.45
             } else if s.any(NOW) && s.after(ask, 3, ASK).is_some() {
                 0.7
             } else if s.any(DOING) {

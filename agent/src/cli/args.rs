@@ -1,0 +1,205 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use kams_detect::Severity;
+use kams_export::view::EventKind;
+
+use crate::admin::Selection;
+
+/// See and judge the MCP traffic of the AI agents on this host.
+#[derive(Debug, Parser)]
+#[command(name = "kams", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Exit status: 0 clean, 1 findings at or above --fail-on, 2 error.")]
+pub struct Args {
+    /// Form of the output.
+    #[arg(short, long, global = true, value_enum, default_value_t = Form::Table, value_name = "FORM")]
+    pub output: Form,
+
+    /// When to colour; NO_COLOR is honoured.
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub color: Color,
+
+    /// Socket of kamsd.
+    #[arg(
+        long,
+        global = true,
+        default_value = "/run/kams/kams.sock",
+        value_name = "PATH"
+    )]
+    pub socket: PathBuf,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Form {
+    /// Aligned columns, for people.
+    Table,
+    /// JSON, for programs; JSON lines for records.
+    Json,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Color {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// What the daemon does, what it sees and what it does not see.
+    Status,
+    /// MCP servers, one line each.
+    Servers {
+        /// Show what definitions and results cost in tokens (estimates).
+        #[arg(long)]
+        cost: bool,
+        /// Show those that have ended, too.
+        #[arg(long)]
+        gone: bool,
+    },
+    /// Tools that servers offer.
+    Tools {
+        /// Only of this server: identity, self-given name or number.
+        server: Option<String>,
+    },
+    /// What happened; with --follow, as it happens.
+    Events {
+        #[command(flatten)]
+        stream: Stream,
+        /// Only these types, comma separated (tool_call, tool_result, server_confirmed, ..., finding).
+        #[arg(long = "type", value_delimiter = ',', value_parser = parse_kind, value_name = "TYPE")]
+        kinds: Vec<KindOrFinding>,
+        /// All types in table form too: requests, notifications, candidates.
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        filter: Filter,
+    },
+    /// What the detectors saw.
+    Findings {
+        #[command(flatten)]
+        stream: Stream,
+        /// Only at or above this severity.
+        #[arg(long, value_parser = parse_severity, value_name = "SEVERITY")]
+        min_severity: Option<Severity>,
+        /// Only of these detectors (a glob).
+        #[arg(long, value_name = "GLOB")]
+        detector: Option<String>,
+        /// Exit with 1 if there is one at or above this severity.
+        #[arg(long, value_parser = parse_severity, value_name = "SEVERITY")]
+        fail_on: Option<Severity>,
+        #[command(flatten)]
+        filter: Filter,
+    },
+    /// What the kernel offers, what is used, what is missing and what to do.
+    Doctor,
+    /// Run recorded sessions through the engine; needs no daemon.
+    Replay {
+        /// Recorded sessions; `-` reads standard input.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Exit with 1 if there is a finding at or above this severity.
+        #[arg(long, value_parser = parse_severity, value_name = "SEVERITY")]
+        fail_on: Option<Severity>,
+    },
+    /// Watch again after `off`.
+    On,
+    /// Stop watching: resume everything, detach every program.
+    Off,
+    /// Completions for a shell, to stdout.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// The manual page, to stdout.
+    Man {
+        /// Write one page per command into this folder instead.
+        #[arg(long, value_name = "FOLDER")]
+        folder: Option<PathBuf>,
+    },
+}
+
+/// How much of a stream.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Stream {
+    /// Go on with what happens from now.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// With --follow: wait for kamsd when it is gone, and go on when it is back.
+    #[arg(long, requires = "follow")]
+    pub reconnect: bool,
+    /// How many past ones [default: 100, with --follow 0].
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    pub last: Option<u64>,
+}
+
+/// Whose and which.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Filter {
+    /// Only of this server: a glob over its identity, or its number.
+    #[arg(long, value_name = "GLOB")]
+    pub server: Option<String>,
+    /// Only of this tool (a glob).
+    #[arg(long, value_name = "GLOB")]
+    pub tool: Option<String>,
+    /// Only of this agent (a glob).
+    #[arg(long, value_name = "GLOB")]
+    pub agent: Option<String>,
+    /// Only of this user: a glob over the name, or a uid.
+    #[arg(long, value_name = "GLOB")]
+    pub user: Option<String>,
+}
+
+impl Filter {
+    /// As a selection of everything else.
+    pub fn selection(&self) -> Selection {
+        let Self {
+            server,
+            tool,
+            agent,
+            user,
+        } = self.clone();
+        Selection {
+            server,
+            tool,
+            agent,
+            user,
+            ..Selection::default()
+        }
+    }
+}
+
+/// A word of `--type`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum KindOrFinding {
+    /// An event.
+    Kind(EventKind),
+    /// Findings.
+    Finding,
+}
+
+fn parse_kind(word: &str) -> Result<KindOrFinding, String> {
+    if word == "finding" {
+        return Ok(KindOrFinding::Finding);
+    }
+    let known = || EventKind::ALL.map(EventKind::name).join(", ");
+    EventKind::from_name(word)
+        .map(KindOrFinding::Kind)
+        .ok_or_else(|| format!("known types: {}, finding", known()))
+}
+
+fn parse_severity(word: &str) -> Result<Severity, String> {
+    Severity::from_name(word).ok_or_else(|| "use low, medium, high or critical".to_owned())
+}

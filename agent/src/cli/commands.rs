@@ -1,0 +1,218 @@
+//! What each command does.
+
+use kams_detect::Severity;
+use kams_export::view::{CheckResult, DoctorView, EventKind, Record, ServerView, StatusView, ToolView};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::args::{Args, Command, Filter, KindOrFinding, Stream};
+use super::client::Client;
+use super::follow::{self, Request};
+use super::show::{self, LiveView};
+use super::{CliError, Ended, Offline, Out, pages, say};
+use crate::admin::Selection;
+
+/// What the table form of `events` shows unless types are asked for: one line per server and per finished call.
+const NOTABLE: [EventKind; 10] = [
+    EventKind::AgentStarted,
+    EventKind::AgentGone,
+    EventKind::ServerConfirmed,
+    EventKind::ServerGone,
+    EventKind::ToolResult,
+    EventKind::ToolsListed,
+    EventKind::Malformed,
+    EventKind::Gap,
+    EventKind::Loss,
+    EventKind::Daemon,
+];
+
+pub(super) fn run(args: &Args, offline: Offline, out: &mut Out) -> Result<Ended, CliError> {
+    match &args.command {
+        Command::Completions { shell } => pages::completions(*shell, out)?,
+        Command::Man { folder } => pages::man(folder.as_deref(), out)?,
+        Command::Replay { files, fail_on } => return replay(files, *fail_on, offline, out),
+        online => {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            return runtime.block_on(Box::pin(ask(&Client::new(&args.socket), online, out)));
+        }
+    }
+    Ok(Ended::Clean)
+}
+
+async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended, CliError> {
+    match command {
+        Command::Status => {
+            let show = |view: &StatusView, out: &mut Out| show::status(view, out);
+            document(client, "/v1/status", out, show).await?;
+        }
+        Command::Doctor => {
+            let value: Value = client.get("/v1/doctor").await?;
+            let view: DoctorView = typed(&value)?;
+            if out.is_json() {
+                out.json(&value)?;
+            } else {
+                show::doctor(&view, out)?;
+            }
+            return Ok(if view.worst() == CheckResult::Fail {
+                Ended::Found
+            } else {
+                Ended::Clean
+            });
+        }
+        Command::Servers { cost, gone } => {
+            let route = if *gone {
+                "/v1/servers?gone=1"
+            } else {
+                "/v1/servers"
+            };
+            let show = |servers: &Vec<ServerView>, out: &mut Out| show::servers(servers, *cost, out);
+            list(client, route, "servers", out, show).await?;
+        }
+        Command::Tools { server } => {
+            let pairs: Vec<_> = server.iter().map(|s| ("server", s.clone())).collect();
+            let show = |tools: &Vec<ToolView>, out: &mut Out| show::tools(tools, out);
+            list(client, &follow::route("/v1/tools", &pairs), "tools", out, show).await?;
+        }
+        Command::Events {
+            stream,
+            kinds,
+            all,
+            filter,
+        } => {
+            let selection = events(kinds, *all, filter, out.is_json());
+            return records(client, "/v1/events", stream, selection, None, out).await;
+        }
+        Command::Findings {
+            stream,
+            min_severity,
+            detector,
+            fail_on,
+            filter,
+        } => {
+            let selection = Selection {
+                min_severity: *min_severity,
+                detector: detector.clone(),
+                ..filter.selection()
+            };
+            return records(client, "/v1/findings", stream, selection, *fail_on, out).await;
+        }
+        Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
+        Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,
+        Command::Completions { .. } | Command::Man { .. } | Command::Replay { .. } => {}
+    }
+    Ok(Ended::Clean)
+}
+
+fn events(kinds: &[KindOrFinding], all: bool, filter: &Filter, json: bool) -> Selection {
+    let mut selection = filter.selection();
+    for kind in kinds {
+        match kind {
+            KindOrFinding::Kind(kind) => selection.kinds.push(*kind),
+            KindOrFinding::Finding => selection.findings = true,
+        }
+    }
+    if kinds.is_empty() && !all && !json {
+        selection.kinds = NOTABLE.into();
+        selection.findings = true;
+    }
+    selection
+}
+
+async fn records(
+    client: &Client,
+    route: &'static str,
+    stream: &Stream,
+    selection: Selection,
+    fail_on: Option<Severity>,
+    out: &mut Out,
+) -> Result<Ended, CliError> {
+    let last = stream.last.unwrap_or(if stream.follow { 0 } else { 100 });
+    let request = Request {
+        route,
+        selection,
+        follow: stream.follow,
+        reconnect: stream.reconnect,
+        last,
+    };
+    let mut view = LiveView::new(stream.follow, fail_on);
+    follow::run(client, &request, &mut view, out).await?;
+    Ok(view.ended())
+}
+
+async fn document<T: DeserializeOwned>(
+    client: &Client,
+    route: &str,
+    out: &mut Out,
+    show: impl FnOnce(&T, &mut Out) -> std::io::Result<()>,
+) -> Result<(), CliError> {
+    let value: Value = client.get(route).await?;
+    if out.is_json() {
+        return Ok(out.json(&value)?);
+    }
+    Ok(show(&typed(&value)?, out)?)
+}
+
+async fn list<T: DeserializeOwned>(
+    client: &Client,
+    route: &str,
+    member: &str,
+    out: &mut Out,
+    show: impl FnOnce(&Vec<T>, &mut Out) -> std::io::Result<()>,
+) -> Result<(), CliError> {
+    let value: Value = client.get(route).await?;
+    if out.is_json() {
+        return Ok(out.json(&value)?);
+    }
+    let items: Vec<T> = typed(value.get(member).unwrap_or(&Value::Null))?;
+    if items.is_empty() {
+        say(&format!(
+            "no {member} to show; `kams status` says what is watched"
+        ));
+        return Ok(());
+    }
+    Ok(show(&items, out)?)
+}
+
+fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, CliError> {
+    T::deserialize(value).map_err(|error| CliError::Answer {
+        why: error.to_string(),
+    })
+}
+
+async fn switch(client: &Client, route: &str, done: &str, out: &mut Out) -> Result<(), CliError> {
+    let value: Value = client.post(route).await?;
+    if out.is_json() {
+        return Ok(out.json(&value)?);
+    }
+    say(done);
+    Ok(())
+}
+
+fn replay(
+    files: &[std::path::PathBuf],
+    fail_on: Option<Severity>,
+    offline: Offline,
+    out: &mut Out,
+) -> Result<Ended, CliError> {
+    let mut view = LiveView::new(false, fail_on);
+    for file in files {
+        let mut written = Ok(());
+        let mut emit = |record: Record| {
+            let shown = view.record(&record, None, out);
+            // The engine may wrap the error: keep it, so that a closed pipe is still known as one.
+            if let Err(error) = &shown {
+                written = Err(std::io::Error::from(error.kind()));
+            }
+            shown
+        };
+        let replayed = (offline.replay)(file, &mut emit);
+        written?;
+        replayed.map_err(|error| CliError::Replay {
+            file: kams_export::text::visible(&file.to_string_lossy()),
+            why: format!("{error:#}"),
+        })?;
+    }
+    Ok(view.ended())
+}

@@ -1,0 +1,129 @@
+//! `kams servers` and `kams tools`.
+
+use std::io;
+
+use kams_export::view::{ServerState, ServerView, ToolView};
+
+use crate::cli::out::{Ink, Out};
+use crate::cli::table::{Cell, Column, Table, bytes, duration, number};
+
+pub(in crate::cli) fn servers(servers: &[ServerView], cost: bool, out: &mut Out) -> io::Result<()> {
+    let mut columns = vec![
+        Column::right("ID"),
+        Column::left("USER", 16),
+        Column::left("AGENT", 16),
+        Column::left("SERVER", 48),
+        Column::left("STATE", 10),
+    ];
+    columns.extend(if cost {
+        vec![
+            Column::right("TOOLS"),
+            Column::right("DEFINITIONS"),
+            Column::right("RESULTS"),
+            Column::right("CALLS"),
+            Column::right("RECEIVED"),
+        ]
+    } else {
+        vec![
+            Column::right("PID"),
+            Column::right("TOOLS"),
+            Column::right("CALLS"),
+            Column::right("ERRORS"),
+            Column::right("GAPS"),
+            Column::left("CALLS ITSELF", 40),
+        ]
+    });
+    let rows: Vec<_> = servers.iter().map(|server| row(server, cost)).collect();
+    for line in Table::new(columns).all(&rows, out) {
+        out.line(&line)?;
+    }
+    Ok(())
+}
+
+fn row(s: &ServerView, cost: bool) -> Vec<Cell> {
+    let server = match &s.version {
+        Some(version) => format!("{}@{version}", s.identity),
+        None => s.identity.clone(),
+    };
+    let mut cells = vec![
+        Cell::new(s.id.to_string()),
+        Cell::new(&s.user),
+        Cell::new(&s.agent),
+        Cell::new(server),
+        Cell::new(s.state.name()).ink(state_ink(s.state)),
+    ];
+    if cost {
+        cells.extend([
+            number(s.tools),
+            number(s.definition_tokens),
+            number(s.result_tokens),
+            Cell::new(s.calls.to_string()),
+            Cell::new(bytes(s.bytes_to_agent)),
+        ]);
+    } else {
+        let claims = match (&s.name, &s.claimed_version) {
+            (Some(name), Some(version)) => format!("{name} {version}"),
+            (Some(name), None) => name.clone(),
+            _ => "-".to_owned(),
+        };
+        cells.extend([
+            Cell::new(s.pid.to_string()),
+            number(s.tools),
+            Cell::new(s.calls.to_string()),
+            count(s.errors, Ink::Odd),
+            count(s.gaps, Ink::Bad),
+            Cell::new(claims),
+        ]);
+    }
+    cells
+}
+
+fn count(n: u64, ink: Ink) -> Cell {
+    Cell::new(n.to_string()).ink(if n > 0 { ink } else { Ink::Faint })
+}
+
+fn state_ink(state: ServerState) -> Ink {
+    match state {
+        ServerState::Observed | ServerState::Relayed => Ink::Good,
+        ServerState::Candidate | ServerState::Adopted => Ink::Plain,
+        ServerState::Gone => Ink::Faint,
+        ServerState::Http | ServerState::Unknown => Ink::Odd,
+    }
+}
+
+pub(in crate::cli) fn tools(tools: &[ToolView], out: &mut Out) -> io::Result<()> {
+    let columns = vec![
+        Column::left("USER", 16),
+        Column::left("SERVER", 44),
+        Column::left("TOOL", 40),
+        Column::right("CALLS"),
+        Column::right("ERRORS"),
+        Column::right("MEDIAN"),
+        Column::right("TOKENS"),
+        Column::left("BASELINE", 12),
+        Column::left("DESCRIPTION", 60),
+    ];
+    let row = |t: &ToolView| {
+        let baseline = match (&t.restriction, &t.baseline) {
+            (Some(restriction), _) => Cell::new(restriction).ink(Ink::Bad),
+            (None, Some(baseline)) => Cell::new(baseline),
+            (None, None) => Cell::new("-").ink(Ink::Faint),
+        };
+        vec![
+            Cell::new(&t.user),
+            Cell::new(&t.server),
+            Cell::new(&t.tool),
+            Cell::new(t.calls.to_string()),
+            count(t.errors, Ink::Odd),
+            number(t.median_us.map(duration)),
+            number(t.definition_tokens),
+            baseline,
+            Cell::new(t.description.as_deref().unwrap_or("-")).ink(Ink::Faint),
+        ]
+    };
+    let rows: Vec<_> = tools.iter().map(row).collect();
+    for line in Table::new(columns).all(&rows, out) {
+        out.line(&line)?;
+    }
+    Ok(())
+}

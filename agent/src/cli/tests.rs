@@ -1,0 +1,7 @@
+//! Command lines against a kamsd of the test's own.
+
+mod fixture;
+
+mod offline;
+mod online;
+mod streams;
