@@ -1,0 +1,68 @@
+//! The calls of the form drivers that have no safe wrapper: fork without exec, and io_uring.
+#![deny(clippy::undocumented_unsafe_blocks)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use io_uring::{IoUring, opcode, squeue, types};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+
+/// Runs `child` in a forked copy of this process and waits for its end.
+///
+/// Only in a program of one thread, refused otherwise: a copy of a lock that another thread holds would never be
+/// opened. An error of the child is an error here, without its text.
+pub fn in_child(child: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("fork in a program of several threads"));
+    }
+    // SAFETY: this is the only thread (checked above), so the child may use the heap and locks.
+    match unsafe { fork() }? {
+        ForkResult::Child => std::process::exit(i32::from(child().is_err())),
+        ForkResult::Parent { child } => match waitpid(child, None)? {
+            WaitStatus::Exited(_, 0) => Ok(()),
+            other => Err(io::Error::other(format!("the child ended with {other:?}"))),
+        },
+    }
+}
+
+/// A ring of a few entries, one operation at a time.
+pub struct Ring(IoUring);
+
+impl Ring {
+    /// A new ring; an error where the kernel refuses one.
+    pub fn new() -> io::Result<Self> {
+        IoUring::new(4).map(Self)
+    }
+
+    /// Writes some of `bytes`; returns how many.
+    pub fn write(&mut self, fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let entry = opcode::Write::new(types::Fd(fd.as_raw_fd()), bytes.as_ptr(), length)
+            .offset(u64::MAX)
+            .build();
+        self.run(&entry)
+    }
+
+    /// Reads into `buffer`; returns how many bytes, 0 at the end of the stream.
+    pub fn read(&mut self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        let entry = opcode::Read::new(types::Fd(fd.as_raw_fd()), buffer.as_mut_ptr(), length)
+            .offset(u64::MAX)
+            .build();
+        self.run(&entry)
+    }
+
+    fn run(&mut self, entry: &squeue::Entry) -> io::Result<usize> {
+        // SAFETY: the buffer of the entry is borrowed by the caller for the whole of this function, which returns
+        // only after the one operation in flight has completed.
+        unsafe { self.0.submission().push(entry) }.map_err(io::Error::other)?;
+        self.0.submit_and_wait(1)?;
+        let done = self
+            .0
+            .completion()
+            .next()
+            .ok_or_else(|| io::Error::other("no completion"))?;
+        usize::try_from(done.result()).map_err(|_negative| io::Error::from_raw_os_error(-done.result()))
+    }
+}

@@ -1,0 +1,287 @@
+//! A running Kams of our own: private configuration, socket and state, and its events as they come.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use crate::event::Event;
+use crate::stage::wait;
+
+/// How long the daemon may take to load its programs, on a busy machine.
+const START: Duration = Duration::from_mins(1);
+/// How long it may take to stop.
+const STOP: Duration = Duration::from_secs(20);
+/// How long an event may take from the process to us.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A daemon with a follower on its events. Killed when dropped; [`Kams::stop`] is the civil way.
+pub struct Kams {
+    daemon: Child,
+    follower: Child,
+    events: Arc<Events>,
+    dir: TempDir,
+    programs: PathBuf,
+    metrics: SocketAddr,
+    ready: UnixDatagram,
+}
+
+#[derive(Default)]
+struct Events {
+    list: Mutex<List>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct List {
+    events: Vec<Event>,
+    ended: bool,
+}
+
+impl Events {
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, output: ChildStdout) {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            // Findings and the follower's own lines share the stream; they have no `event`.
+            if let Ok(event) = serde_json::from_str::<Event>(&line)
+                && !event.event.is_empty()
+            {
+                self.lock().events.push(event);
+                self.more.notify_all();
+            }
+        }
+        self.lock().ended = true;
+        self.more.notify_all();
+    }
+}
+
+impl Kams {
+    /// Starts the daemon of the folder `programs`, with `extra` lines of configuration, and waits until it watches.
+    pub fn start(programs: &Path, extra: &str) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("kams-daemon-").tempdir()?;
+        // Other users must get to the socket.
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let path = |name: &str| dir.path().join(name);
+        let config = format!(
+            "state_dir: {state}\nadmin: {{socket: {socket}}}\nmetrics: {{listen: \"{metrics}\"}}\n\
+             events: {{per_user: 1000000, follower: 1000000}}\n{extra}",
+            state = path("state").display(),
+            socket = path("kams.sock").display(),
+        );
+        std::fs::create_dir(path("state"))?;
+        std::fs::write(path("kams.yaml"), config)?;
+        let ready = UnixDatagram::bind(path("ready"))?;
+        ready.set_read_timeout(Some(Duration::from_millis(200)))?;
+        let log = File::create(path("kamsd.log"))?;
+        let mut daemon = Command::new(programs.join("kamsd"))
+            .arg("--config")
+            .arg(path("kams.yaml"))
+            .env("NOTIFY_SOCKET", path("ready"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("start kamsd")?;
+        if let Err(error) = until_ready(&ready, &mut daemon) {
+            // The error tells what happened; a daemon that has ended cannot be killed, which is fine.
+            drop(daemon.kill());
+            daemon.wait()?;
+            return Err(error.context(log_tail(dir.path())));
+        }
+        let mut follower = Command::new(programs.join("kams"))
+            .arg("--socket")
+            .arg(path("kams.sock"))
+            .args(["events", "--follow", "--last", "10000", "-o", "json"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start kams")?;
+        let events = Arc::new(Events::default());
+        let (reader, output) = (
+            Arc::clone(&events),
+            follower.stdout.take().context("piped output")?,
+        );
+        std::thread::spawn(move || reader.read(output));
+        Ok(Self {
+            daemon,
+            follower,
+            events,
+            dir,
+            programs: programs.to_owned(),
+            metrics,
+            ready,
+        })
+    }
+
+    /// Process id of the daemon.
+    pub fn pid(&self) -> u32 {
+        self.daemon.id()
+    }
+
+    /// Path of its configuration.
+    pub fn config(&self) -> PathBuf {
+        self.dir.path().join("kams.yaml")
+    }
+
+    /// The end of its log.
+    pub fn log(&self) -> String {
+        log_tail(self.dir.path())
+    }
+
+    /// How many events there are; a mark for [`Kams::since`].
+    pub fn mark(&self) -> usize {
+        self.events.lock().events.len()
+    }
+
+    /// The events after a mark.
+    pub fn since(&self, mark: usize) -> Vec<Event> {
+        self.events.lock().events.get(mark..).unwrap_or_default().to_vec()
+    }
+
+    /// Waits until the events after a mark satisfy `enough`, and returns them.
+    pub fn wait(&self, mark: usize, what: &str, enough: impl Fn(&[Event]) -> bool) -> Result<Vec<Event>> {
+        let start = Instant::now();
+        let mut list = self.events.lock();
+        loop {
+            let after = list.events.get(mark..).unwrap_or_default();
+            if enough(after) {
+                return Ok(after.to_vec());
+            }
+            let left = PATIENCE.saturating_sub(start.elapsed());
+            if left.is_zero() || list.ended {
+                let tail: Vec<_> = after.iter().rev().take(20).collect();
+                let why = if list.ended {
+                    "the events ended"
+                } else {
+                    "time is up"
+                };
+                bail!(
+                    "{why} before {what}; the last of {} events: {tail:#?}\n{}",
+                    after.len(),
+                    self.log()
+                );
+            }
+            list = self
+                .events
+                .more
+                .wait_timeout(list, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// `kams ARGS...` at this daemon, as whom `command` makes it.
+    pub fn kams(&self, args: &[&str]) -> Result<Output> {
+        let mut command = Command::new(self.programs.join("kams"));
+        self.aim(&mut command);
+        Ok(command.args(args).stdin(Stdio::null()).output()?)
+    }
+
+    /// Adds the arguments that lead `kams` to this daemon.
+    pub fn aim(&self, command: &mut Command) {
+        command.arg("--socket").arg(self.dir.path().join("kams.sock"));
+    }
+
+    /// All samples of the Prometheus endpoint, by name with labels as printed.
+    pub fn metrics(&self) -> Result<BTreeMap<String, f64>> {
+        let mut stream = TcpStream::connect(self.metrics).context("the metrics endpoint")?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let samples = text
+            .lines()
+            .filter(|line| line.starts_with(|c: char| c.is_ascii_alphabetic()));
+        Ok(samples
+            .filter_map(|line| line.rsplit_once(' '))
+            .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+            .collect())
+    }
+
+    /// Sum of all samples of one metric.
+    pub fn metric(&self, name: &str) -> Result<f64> {
+        let samples = self.metrics()?;
+        Ok(samples
+            .iter()
+            .filter(|(sample, _)| sample.split('{').next() == Some(name))
+            .map(|(_, value)| value)
+            .sum())
+    }
+
+    /// Sends a signal to the daemon.
+    pub fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
+        Ok(rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.daemon),
+            signal,
+        )?)
+    }
+
+    /// Puts another configuration in place and waits until the daemon has taken or refused it.
+    pub fn reload(&mut self, text: &str) -> Result<()> {
+        std::fs::write(self.config(), text)?;
+        self.signal(rustix::process::Signal::HUP)?;
+        until_ready(&self.ready, &mut self.daemon)
+    }
+
+    /// Stops the daemon as a service manager would, and returns how it ended and the end of its log.
+    pub fn stop(mut self) -> Result<(ExitStatus, String)> {
+        self.signal(rustix::process::Signal::TERM)?;
+        let status = wait(&mut self.daemon, STOP)?;
+        let log = self.log();
+        ensure!(
+            wait(&mut self.follower, STOP)?.is_some(),
+            "the follower outlives the daemon"
+        );
+        Ok((
+            status.with_context(|| format!("kamsd does not stop\n{log}"))?,
+            log,
+        ))
+    }
+}
+
+impl Drop for Kams {
+    fn drop(&mut self) {
+        for child in [&mut self.daemon, &mut self.follower] {
+            if matches!(child.try_wait(), Ok(None)) {
+                // Nothing more can be done about a child that cannot be killed.
+                drop(child.kill());
+                drop(child.wait());
+            }
+        }
+    }
+}
+
+fn until_ready(ready: &UnixDatagram, daemon: &mut Child) -> Result<()> {
+    let start = Instant::now();
+    let mut message = [0; 4096];
+    while start.elapsed() < START {
+        if let Ok(length) = ready.recv(&mut message) {
+            let text = String::from_utf8_lossy(message.get(..length).unwrap_or_default()).into_owned();
+            if text.lines().any(|line| line == "READY=1") {
+                return Ok(());
+            }
+        }
+        if let Some(status) = daemon.try_wait()? {
+            bail!("kamsd ended at start with {status}");
+        }
+    }
+    bail!("kamsd did not report READY=1 within {START:?}")
+}
+
+fn log_tail(dir: &Path) -> String {
+    let text = std::fs::read_to_string(dir.join("kamsd.log")).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    let tail = lines.get(lines.len().saturating_sub(40)..).unwrap_or_default();
+    format!("log of kamsd:\n{}", tail.join("\n"))
+}

@@ -1,0 +1,46 @@
+//! The Gemini format (Gemini CLI).
+
+use serde_json::{Value, json};
+
+use super::{Asked, Call, Offer, Response, texts};
+
+pub(super) fn asked(body: &Value) -> Asked {
+    let offered = body["tools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|tool| tool["functionDeclarations"].as_array())
+        .flatten()
+        .filter_map(|tool| tool["name"].as_str())
+        .map(|name| Offer {
+            name: name.to_owned(),
+            namespace: None,
+        })
+        .collect();
+    let results = body["contents"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|content| content["parts"].as_array())
+        .flatten()
+        .filter_map(|part| part.get("functionResponse"))
+        .map(|answer| texts(&answer["response"]))
+        .collect();
+    Asked { offered, results }
+}
+
+pub(super) fn response(next: Option<(&Call, &Offer)>, closing: &str, stream: bool) -> Response {
+    let part = match next {
+        Some((call, offer)) => json!({"functionCall": {"name": offer.name, "args": call.arguments}}),
+        None => json!({"text": closing}),
+    };
+    let answer = json!({
+        "candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
+        "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15},
+        "modelVersion": "mock-model"});
+    if stream {
+        Response::events(&[answer])
+    } else {
+        Response::json(&answer)
+    }
+}
