@@ -11,7 +11,6 @@ pub mod conversation;
 pub mod counter;
 pub mod describe;
 pub mod doctor;
-mod early;
 pub mod judge;
 mod lifecycle;
 pub mod live;
@@ -42,7 +41,6 @@ use crate::discover::agents::{AgentTable, PatternError};
 use crate::discover::tracker::{InstanceId, Limits, Tracker, UnknownAgents};
 use agents::Endpoint;
 use configured::{Configured, Reading};
-use early::Early;
 use judge::Judge;
 use judge::decided::{Changed, DecideError, Decided, Verb};
 use judge::usage::Usage;
@@ -146,7 +144,6 @@ pub struct Engine {
     judge: Judge,
     servers: HashMap<InstanceId, Server>,
     keys: HashMap<StreamKey, (InstanceId, Direction)>,
-    early: Early,
     endpoints: HashMap<u32, Endpoint>,
     /// Start times of processes with a mark.
     starts: HashMap<u32, u64>,
@@ -194,7 +191,6 @@ impl Engine {
             judge,
             servers: HashMap::new(),
             keys: HashMap::new(),
-            early: Early::default(),
             endpoints: HashMap::new(),
             starts: HashMap::new(),
             learned_paths: HashSet::new(),
@@ -239,12 +235,9 @@ impl Engine {
                 },
                 Some(reading) = readings.recv() => self.take_reading(reading),
                 _ = tick.tick() => self.tick(),
-                event = next(&mut events) => match event {
-                    Some(event) => self.take(event),
-                    None => {
-                        tracing::error!("the sensor's reader ended; nothing is watched until `kams off` and `kams on`");
-                        events = None;
-                    }
+                event = next(&mut events) => if let Some(event) = event { self.take(event) } else {
+                    tracing::error!("the sensor's reader ended; nothing is watched until `kams off` and `kams on`");
+                    events = None;
                 },
             }
         }
@@ -315,6 +308,7 @@ impl Engine {
         *self.shared.sensor.lock().unwrap_or_else(PoisonError::into_inner) = Some(control.clone());
         self.running = Some(Running { sensor, control });
         self.live.metrics.set_enabled(true);
+        kams_host::memory::give_back();
         Ok(events)
     }
 
@@ -407,7 +401,6 @@ impl Engine {
             }
         }
         self.end_lingering(now);
-        self.early.forget_before(now);
         self.rest_if_idle();
         self.tell_losses();
     }

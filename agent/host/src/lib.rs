@@ -13,6 +13,7 @@ mod event;
 mod loader;
 mod losses;
 mod marks;
+pub mod memory;
 pub mod offsets;
 mod options;
 mod order;

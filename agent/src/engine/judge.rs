@@ -12,7 +12,6 @@ mod results;
 pub mod usage;
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use kams_detect::behaviour::{self, Monitor};
@@ -283,12 +282,8 @@ fn fingerprint(party: &Party, finding: &Finding) -> String {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
-    let mut hex = String::with_capacity(16);
-    for byte in hash.finalize().iter().take(8) {
-        // Writing into a string cannot fail.
-        drop(write!(hex, "{byte:02x}"));
-    }
-    hex
+    let digest = hash.finalize();
+    hex::encode(digest.get(..8).unwrap_or_default())
 }
 
 /// Id of the request that an event is about, as JSON text.

@@ -24,7 +24,7 @@ impl Engine {
             pid: report.pid,
             start: report.start_ns,
         };
-        let image = self.image_of(report);
+        let image = Self::image_of(report);
         let agent = self.recognise(report.pid, report.uid, &image);
         match &agent {
             Some(name) => self.agent_started(proc, report.uid, name, report.time_ns),
@@ -238,7 +238,7 @@ impl Engine {
         }
     }
 
-    fn image_of(&mut self, report: &ExecReport) -> Image {
+    fn image_of(report: &ExecReport) -> Image {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let exe = procs::exe(report.pid)
             .map_or_else(|| text(&report.filename), |p| p.to_string_lossy().into_owned());

@@ -142,14 +142,10 @@ impl Engine {
             ended: None,
         };
         self.servers.insert(instance, server);
-        for chunk in self.early.take(&keys, report.start_ns) {
-            self.on_payload(chunk);
-        }
     }
 
     pub(super) fn on_payload(&mut self, chunk: Chunk) {
         let Some((instance, direction)) = self.keys.get(&chunk.key).copied() else {
-            self.early.keep(chunk);
             return;
         };
         let Some(server) = self.servers.get_mut(&instance) else {
@@ -157,7 +153,6 @@ impl Engine {
         };
         let watch = &mut server.watches[usize::from(direction == Direction::ToClient)];
         if *watch.get_or_insert(chunk.stream) != chunk.stream {
-            self.early.keep(chunk);
             return;
         }
         let object = ObjectId {
@@ -337,12 +332,12 @@ impl Engine {
                 Held::Piece(piece) => {
                     server
                         .conversation
-                        .push(direction, piece, &mut self.judge, &mut self.live)
+                        .push(direction, piece, &mut self.judge, &mut self.live);
                 }
                 Held::Gap { lost, time } => {
                     server
                         .conversation
-                        .gap(direction, lost, time, &mut self.judge, &mut self.live)
+                        .gap(direction, lost, time, &mut self.judge, &mut self.live);
                 }
             }
         }

@@ -5,6 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use std::sync::Arc;
+
 use kams_detect::integrity::{self, Definition, Subject};
 use kams_mcp::ListKind;
 use kams_policy::{Action, Decision};
@@ -69,7 +71,7 @@ impl Judge {
             match store.baselines(owner.uid, &owner.server) {
                 Ok(rows) => known.items.extend(rows.into_iter().filter_map(read)),
                 Err(error) => {
-                    tracing::error!(%error, server = %owner.server, "baselines cannot be read; they are learned anew")
+                    tracing::error!(%error, server = %owner.server, "baselines cannot be read; they are learned anew");
                 }
             }
             if let Ok(lists) = store.list_members(owner.uid, &owner.server) {
@@ -108,7 +110,7 @@ impl Judge {
     ) -> bool {
         let owner = Owner {
             uid: case.party.uid,
-            server: case.party.server.clone(),
+            server: Arc::clone(&case.party.server),
         };
         let key = item_key(now);
         let first = self.judge_definition(case, &owner, &key, now, capabilities, sink);
@@ -211,7 +213,7 @@ impl Judge {
     ) {
         let owner = Owner {
             uid: case.party.uid,
-            server: case.party.server.clone(),
+            server: Arc::clone(&case.party.server),
         };
         let subject = match list {
             ListKind::Tools => Subject::Tool,
