@@ -371,6 +371,12 @@ impl Engine {
                 shape.fds[at].far_end = FarEnd::Held(report.ppid);
                 continue;
             }
+            if report.watched {
+                // The parent is an agent, and what it held it may have closed since: a session can be over before
+                // its exec is looked at.
+                shape.fds[at].far_end = FarEnd::Unknown;
+                continue;
+            }
             let mut above = report.ppid;
             for _ in 0..ANCESTORS {
                 let Some(stat) = procs::stat(above) else { break };
