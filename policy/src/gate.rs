@@ -6,6 +6,7 @@ mod record;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
+use sha2::Digest;
 
 use crate::action::{Action, Outcome};
 use crate::approval::{Approval, ApprovalQueue, Approver, Refusal, Request, State};
@@ -73,7 +74,6 @@ pub fn operation_id(
     };
     // Lengths keep the parts apart, and the digest keeps the identity short and free of text.
     let text = format!("{}:{head}{}:{tool}{args_digest}", head.len(), tool.len());
-    use sha2::Digest;
     hex::encode(sha2::Sha256::digest(text.as_bytes()))
         .split_at(32)
         .0
@@ -82,7 +82,6 @@ pub fn operation_id(
 
 /// Digest of arguments, for approvals and operation identities: SHA-256 over canonical JSON, in hex.
 pub fn args_digest(arguments: &Json) -> String {
-    use sha2::Digest;
     hex::encode(sha2::Sha256::digest(crate::canonical(arguments).as_bytes()))
 }
 
@@ -230,7 +229,7 @@ impl Gate {
                 Some((call, &contributions, proposed)),
                 now,
             );
-            self.join(&mut verdict.decision, &checkpoint, subject, now);
+            Self::join(&mut verdict.decision, &checkpoint, subject, now);
             self.record_checkpoint(subject, call.run, &checkpoint, now);
             verdict.checkpoint = Some(checkpoint);
         }
@@ -307,7 +306,7 @@ impl Gate {
             Some((call, &contributions, &[])),
             now,
         );
-        self.join(&mut verdict.decision, &checkpoint, subject, now);
+        Self::join(&mut verdict.decision, &checkpoint, subject, now);
         if verdict.decision.outcome == Outcome::RequireApproval {
             self.hold(&mut verdict, call, subject.tool.unwrap_or_default(), now);
         }
@@ -440,7 +439,7 @@ impl Gate {
     }
 
     /// Joins what a checkpoint says into a decision: the stronger wins, everything is listed.
-    fn join(&self, decision: &mut Decision, checkpoint: &Checkpoint, subject: &Subject<'_>, now: Now) {
+    fn join(decision: &mut Decision, checkpoint: &Checkpoint, subject: &Subject<'_>, now: Now) {
         for hit in &checkpoint.matches {
             let action = match hit.decision {
                 Outcome::Block => Action::BlockCall,

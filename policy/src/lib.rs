@@ -12,6 +12,10 @@
 //! The way in is [`Policy::load`]; the way out, for one message at a time, is [`Gate`], which joins the policy
 //! with the state it needs (restrictions, runs, approvals). Each part also stands alone.
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::single_match_else,
+    reason = "a match shows side by side what is read and what is reported when it is not there"
+)]
 
 mod action;
 mod approval;

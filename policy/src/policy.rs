@@ -222,14 +222,11 @@ impl Policy {
 
     fn decide(&self, view: &View<'_>, extra: &[Exception], now: Now) -> Decision {
         let rules = self.hits(view);
-        let excepted = match rules.is_empty() {
-            true => None,
-            false => self
-                .exceptions
-                .iter()
-                .chain(extra)
-                .find(|e| e.covers(view, now))
-                .map(Exception::label),
+        let excepted = if rules.is_empty() {
+            None
+        } else {
+            let mut all = self.exceptions.iter().chain(extra);
+            all.find(|e| e.covers(view, now)).map(Exception::label)
         };
         let hits = rules
             .iter()

@@ -12,7 +12,7 @@
 mod play;
 mod read;
 
-use crate::action::{Action, Outcome};
+use crate::action::Outcome;
 use crate::file::Files;
 use crate::mode::Mode;
 use crate::policy::Policy;
@@ -41,10 +41,11 @@ impl TestResult {
 #[derive(Clone, Debug, Default)]
 struct Expect {
     decision: Option<Outcome>,
-    /// Some(None) is `none`.
-    action: Option<Option<Action>>,
-    would: Option<Option<Action>>,
-    rule: Option<Option<String>>,
+    /// Name of an action, or `none`.
+    action: Option<&'static str>,
+    would: Option<&'static str>,
+    /// Name of a rule, or `none`.
+    rule: Option<String>,
     matched: Option<Vec<String>>,
     reason_codes: Option<Vec<String>>,
     approver_group: Option<String>,

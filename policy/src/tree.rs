@@ -276,7 +276,18 @@ mod tests {
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
         for i in 1..12 {
             let one = format!("*a{}", i - 1);
-            bomb += &format!("a{i}: &a{i} [{}]\n", [one.as_str(); 9].join(", "));
+            bomb.push_str(
+                &[
+                    "a",
+                    &i.to_string(),
+                    ": &a",
+                    &i.to_string(),
+                    " [",
+                    &[one.as_str(); 9].join(", "),
+                    "]\n",
+                ]
+                .concat(),
+            );
         }
         assert!(parse("p", &bomb).is_err());
         assert!(parse("p", &"[".repeat(100_000)).is_err());

@@ -43,8 +43,15 @@ fn published() -> String {
 }
 
 fn gate(document: &str) -> Gate {
-    let policy = load(POLICY, document)
-        .unwrap_or_else(|p| panic!("{}", p.iter().map(|p| format!("{p}\n")).collect::<String>()));
+    let policy = load(POLICY, document).unwrap_or_else(|p| {
+        panic!(
+            "{}",
+            p.iter().map(ToString::to_string).collect::<Vec<_>>().join(
+                "
+"
+            )
+        )
+    });
     assert!(policy.warnings().is_empty(), "{:?}", policy.warnings());
     Gate::new(Arc::new(policy))
 }
@@ -116,7 +123,7 @@ impl Agent {
         let (verdict, run, operation) = self.propose(gate, tool, args, now);
         if verdict.decision.passes() {
             gate.complete(self.user, &run, &operation, Completion::Succeeded, now)
-                .unwrap();
+                .expect("the run is living");
         }
         verdict.decision.outcome
     }
@@ -584,7 +591,11 @@ fn three_records() -> (Vec<Record>, Head) {
     agent.call(&mut gate, "send_x", &json!({}), NOW);
     let records = gate.take_records();
     assert!(records.len() >= 3);
-    let head = gate.chain().run_head("ana", "i.1").unwrap().clone();
+    let head = gate
+        .chain()
+        .run_head("ana", "i.1")
+        .expect("the run has records")
+        .clone();
     (records, head)
 }
 

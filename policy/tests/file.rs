@@ -27,7 +27,7 @@ fn problems(text: &str) -> Vec<Problem> {
 
 fn show(problems: &[Problem]) -> String {
     problems.iter().fold(String::new(), |mut out, p| {
-        writeln!(out, "{p}").unwrap();
+        writeln!(out, "{p}").expect("writing to a String");
         out
     })
 }

@@ -16,8 +16,15 @@ fn run(policy: &str, tests: &str) -> Vec<TestResult> {
         CHAINS.replace("\"draft\"", "\"published\""),
     )]
     .into();
-    run_tests(("policy.yaml", policy), &files, ("tests.yaml", tests))
-        .unwrap_or_else(|p| panic!("{}", p.iter().map(|p| format!("{p}\n")).collect::<String>()))
+    run_tests(("policy.yaml", policy), &files, ("tests.yaml", tests)).unwrap_or_else(|p| {
+        panic!(
+            "{}",
+            p.iter().map(ToString::to_string).collect::<Vec<_>>().join(
+                "
+"
+            )
+        )
+    })
 }
 
 #[test]
@@ -111,7 +118,10 @@ fn a_bad_test_file_is_told_in_full() {
     given: [{call: {}}]
 ";
     let problems = run_tests(("p", Policy::default_text()), &NoFiles, ("t", text)).unwrap_err();
-    let shown: String = problems.iter().map(|p| format!("{p}\n")).collect();
+    let shown = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(
+        "
+",
+    );
     for words in [
         "`WASTED` is not known",
         "unknown key `cal`",

@@ -147,13 +147,14 @@ fn read(reader: &mut Reader<'_>, root: &Node, env: &Env<'_>) -> Option<Document>
     let decisions = decisions();
     let default_decision = match fields.get("defaultDecision") {
         None => Some(Outcome::Allow),
-        Some(node) => reader.word(node, "defaultDecision", &decisions).map(|decision| {
-            if decision == Outcome::RequireApproval {
+        Some(node) => {
+            let decision = reader.word(node, "defaultDecision", &decisions);
+            if decision == Some(Outcome::RequireApproval) {
                 let hint = "name the group in a rule whose expression is `true`";
                 reader.error_hint(node.place, "a default cannot name an approver group", hint);
             }
             decision
-        }),
+        }
     };
     let scope = fields
         .get("scope")

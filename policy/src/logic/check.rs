@@ -46,7 +46,11 @@ impl Walk<'_, '_> {
             return;
         }
         match &node.value {
-            Value::List(items) => items.iter().for_each(|item| self.node(item, loops)),
+            Value::List(items) => {
+                for item in items {
+                    self.node(item, loops);
+                }
+            }
             Value::Float(f) if !f.is_finite() => self.reader.error(node.place, "JSON has no such number"),
             Value::Map(entries) => match entries.as_slice() {
                 [(key, args)] => self.operator(&key.text, key.place, node, args, loops),
@@ -96,7 +100,9 @@ impl Walk<'_, '_> {
             return;
         }
         if name == "missing" && loops == 0 {
-            list.iter().for_each(|item| self.missing(item));
+            for item in list {
+                self.missing(item);
+            }
             return;
         }
         if name == "missing_some" && loops == 0 {
@@ -105,10 +111,10 @@ impl Walk<'_, '_> {
             }
             return;
         }
-        if name == "reduce" {
-            if let Some(reason) = growth(&args.to_json()) {
-                self.reader.error(place, reason);
-            }
+        if name == "reduce"
+            && let Some(reason) = growth(&args.to_json())
+        {
+            self.reader.error(place, reason);
         }
         let iterator = ITERATORS.contains(&name);
         if iterator && loops > 0 {
@@ -153,7 +159,11 @@ impl Walk<'_, '_> {
     fn missing(&mut self, item: &Node) {
         match &item.value {
             Value::Text(path) => self.path(path, item.place),
-            Value::List(items) => items.iter().for_each(|item| self.missing(item)),
+            Value::List(items) => {
+                for item in items {
+                    self.missing(item);
+                }
+            }
             _ => self.reader.error(
                 item.place,
                 "`missing` must list paths as texts, so that they can be checked",

@@ -467,9 +467,10 @@ fn text_number(text: &str) -> f64 {
         if lower.as_deref() == Some(prefix) {
             let digits = text.get(2..).unwrap_or_default();
             #[expect(clippy::cast_precision_loss, reason = "a number in JavaScript has 53 bits")]
-            return match digits.starts_with(['+', '-']) {
-                true => f64::NAN,
-                false => u64::from_str_radix(digits, radix).map_or(f64::NAN, |n| n as f64),
+            return if digits.starts_with(['+', '-']) {
+                f64::NAN
+            } else {
+                u64::from_str_radix(digits, radix).map_or(f64::NAN, |n| n as f64)
             };
         }
     }

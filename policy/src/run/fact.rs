@@ -6,7 +6,7 @@ use super::key::SafeKey;
 use crate::file::runs::FactDecl;
 
 /// Longest identifier, in characters.
-pub const MAX_IDENTIFIER: usize = 128;
+pub(crate) const MAX_IDENTIFIER: usize = 128;
 
 /// A declared argument value that has the shape of an identifier: 1 to 128 characters, none of them white space
 /// or a control or format character. Free text has blanks, so it can never become one.

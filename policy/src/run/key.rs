@@ -25,7 +25,8 @@ impl SafeKey {
             if is_plain(byte) {
                 key.push(char::from(byte));
             } else {
-                key += &format!("%{byte:02X}");
+                key.push('%');
+                key.push_str(&hex::encode_upper([byte]));
             }
             if key.len() > MAX {
                 key.truncate(94);

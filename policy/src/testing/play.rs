@@ -215,14 +215,14 @@ fn compare(expect: &Expect, seen: &Seen, failures: &mut Vec<String>) {
         );
     }
     if let Some(want) = expect.action {
-        check("action", name(want), name(decision.action));
+        check("action", want.to_owned(), name(decision.action));
     }
     if let Some(want) = expect.would {
-        check("would", name(want), name(decision.would));
+        check("would", want.to_owned(), name(decision.would));
     }
     if let Some(want) = &expect.rule {
-        let text = |rule: &Option<String>| rule.clone().unwrap_or_else(|| "none".to_owned());
-        check("rule", text(want), text(&decision.rule));
+        let got = decision.rule.clone().unwrap_or_else(|| "none".to_owned());
+        check("rule", want.clone(), got);
     }
     if let Some(want) = &expect.matched {
         let got: Vec<&str> = decision.hits.iter().map(|hit| hit.rule.as_str()).collect();

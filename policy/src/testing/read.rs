@@ -279,8 +279,8 @@ fn read_finding(reader: &mut Reader<'_>, fields: &Fields<'_>, default: &Who) -> 
 
 fn read_expect(reader: &mut Reader<'_>, node: &Node) -> Option<Expect> {
     let fields = reader.fields(node, "expect", EXPECT_KEYS)?;
-    let mut actions: Vec<(&str, Option<Action>)> = Action::ALL.map(|a| (a.name(), Some(a))).into();
-    actions.push(("none", None));
+    let mut actions: Vec<(&str, &'static str)> = Action::ALL.map(|a| (a.name(), a.name())).into();
+    actions.push(("none", "none"));
     let outcomes = Outcome::ALL.map(|o| (o.name(), o));
     let mut texts = |key: &str| match fields.get(key) {
         Some(Node {
@@ -308,7 +308,7 @@ fn read_expect(reader: &mut Reader<'_>, node: &Node) -> Option<Expect> {
         would: fields
             .get("would")
             .and_then(|n| reader.word(n, "would", &actions)),
-        rule: rule.map(|rule| (rule != "none").then_some(rule)),
+        rule,
         matched,
         reason_codes,
         approver_group: fields
