@@ -10,6 +10,7 @@
 //! - A malformed tool call (no object, no textual name) is left out; there it silences the rule for the window.
 //! - Raw arguments and tool names are never quoted; `include_raw_args`, `redact_names` have no effect (SPEC section 1).
 //! - Images are compared by exact digest only. The perceptual hash is optional there as well, and off by default.
+//! - Of several images sent again and again, the one in the longest row is told; there, any of them.
 //! - Side calls (titles, summaries), known from telemetry, are no turns of `context_bloat`.
 //! - A reported cause stays quiet for `repeat_seconds`; there, for 5 s.
 //! - Jaccard has its own default threshold, 0.85, as the seed says.
@@ -33,6 +34,7 @@ mod config;
 mod context_bloat;
 mod embedding_waste;
 mod keywords;
+mod mcp;
 mod model_misroute;
 mod repair_loop;
 mod repetition;
@@ -44,6 +46,7 @@ mod rule;
 mod session;
 mod similarity;
 mod spelling;
+pub mod telemetry;
 #[cfg(test)]
 mod testing;
 mod tool_definition_bloat;
@@ -55,12 +58,13 @@ mod voice_switching_loop;
 mod zombie;
 
 pub use advice::advice;
-pub use call::{Arguments, LlmCall, MAX_TOOL_CALLS, Media, ToolCall, Usage, digest};
+pub use call::{Arguments, Compared, Field, LlmCall, MAX_TOOL_CALLS, Media, ToolCall, Usage, digest};
 pub use config::{
     Config, ContextBloat, ModelMisroute, NoKnobs, RepairLoop, RerankThrash, RetrievalThrash, RetryStorm,
     ToolDefinitionBloat, ToolLoop, VisionCostConcentration, VisionHighDetailMisroute, VisionReUpload,
     VoiceSwitchingLoop, Zombie,
 };
+pub use mcp::{MCP_RULES, McpCall};
 pub use request::{MAX_TURNS, Request, ToolDefinitions, Turn};
 pub use rule::{Firing, Rule};
 pub use session::{MAX_ARGUMENT_BYTES, MAX_RECORDS, Record, Session};

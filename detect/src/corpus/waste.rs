@@ -154,7 +154,12 @@ fn image_tokens(meta: Option<&Value>) -> Option<u64> {
         .iter()
         .filter(image)
         .filter_map(|detail| detail.get("token_count"));
-    Some(counts.map(whole).fold(0, u64::saturating_add))
+    // Amounts below zero are taken off, as the reference does; what is no whole number counts for nothing.
+    let amount = |count: &Value| match count {
+        Value::Bool(flag) => i64::from(*flag),
+        _ => count.as_i64().unwrap_or_default(),
+    };
+    Some(u64::try_from(counts.map(amount).fold(0, i64::saturating_add)).unwrap_or_default())
 }
 
 /// A number of tokens; what is negative or no number counts for nothing.

@@ -11,8 +11,8 @@ use super::spelling::spell;
 
 /// Tool calls of one LLM call that are kept; more are dropped.
 pub const MAX_TOOL_CALLS: usize = 64;
-/// Top-level numbers of one call's arguments that are watched for paging.
-const MAX_NUMBERS: usize = 32;
+/// Arguments with more members are not looked at for paging.
+const MAX_FIELDS: usize = 64;
 
 /// One call of a model, from any source (ingest API, telemetry, capture).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -103,8 +103,17 @@ pub struct Arguments {
     pub looped: Compared,
     /// For `retrieval_thrash`.
     pub retrieved: Compared,
-    /// Top-level numbers by digest of their key; none where the arguments are no object.
-    pub numbers: Vec<(u64, f64)>,
+    /// The members by digest of their key, in the keys' order; empty where the arguments are no object or a large one.
+    pub fields: Vec<(u64, Field)>,
+}
+
+/// A member of arguments, for telling paging from repetition.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Field {
+    /// A number.
+    Number(f64),
+    /// The digest of anything else.
+    Other(u64),
 }
 
 /// A text ready for comparing.
@@ -144,15 +153,11 @@ impl Arguments {
         } else {
             Compared::new(&spelt, b.max_arg_bytes, b.similarity_metric, b.charngram_size)
         };
-        let numbers = arguments.as_object().into_iter().flatten();
         Self {
             digest: digest(spelt.as_bytes()),
             looped,
             retrieved,
-            numbers: numbers
-                .filter_map(|(key, value)| Some((digest(key.as_bytes()), value.as_f64()?)))
-                .take(MAX_NUMBERS)
-                .collect(),
+            fields: fields(arguments, spelt.len()),
         }
     }
 
@@ -160,8 +165,29 @@ impl Arguments {
     pub fn cost(&self) -> usize {
         let shared = self.looped.pieces == self.retrieved.pieces;
         let pieces = self.looped.pieces.cost() + if shared { 0 } else { self.retrieved.pieces.cost() };
-        size_of::<Self>() + pieces + size_of_val(self.numbers.as_slice())
+        size_of::<Self>() + pieces + size_of_val(self.fields.as_slice())
     }
+}
+
+fn fields(arguments: &Value, max: usize) -> Vec<(u64, Field)> {
+    let Some(members) = arguments
+        .as_object()
+        .filter(|members| members.len() <= MAX_FIELDS)
+    else {
+        return Vec::new();
+    };
+    let mut fields: Vec<(u64, Field)> = members
+        .iter()
+        .map(|(key, value)| {
+            let field = match value {
+                Value::Number(number) => Field::Number(number.as_f64().unwrap_or_default()),
+                other => Field::Other(digest(spell(other, max).as_bytes())),
+            };
+            (digest(key.as_bytes()), field)
+        })
+        .collect();
+    fields.sort_by_key(|(key, _)| *key);
+    fields
 }
 
 /// 64 bits of SHA-256: equal texts have equal digests, and the text is not to be had back.
@@ -191,7 +217,11 @@ mod tests {
         let a: Value = serde_json::from_str(r#"{"page": 2, "q": "x"}"#).unwrap();
         let b: Value = serde_json::from_str(r#"{"q": "x", "page": 2}"#).unwrap();
         assert_eq!(Arguments::measure(&a, &config), Arguments::measure(&b, &config));
-        assert_eq!(Arguments::measure(&a, &config).numbers, [(digest(b"page"), 2.0)]);
+        assert!(
+            Arguments::measure(&a, &config)
+                .fields
+                .contains(&(digest(b"page"), Field::Number(2.0)))
+        );
     }
 
     #[test]

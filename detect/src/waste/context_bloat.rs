@@ -15,6 +15,7 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
     } else {
         knobs.lookback_turns
     };
+    let all = session.records().filter(|record| !record.side).count();
     let mut turns: Vec<f64> = session
         .records()
         .rev()
@@ -23,7 +24,7 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
         .map(|record| as_f64(usize::try_from(record.prompt_tokens).unwrap_or(usize::MAX)))
         .collect();
     turns.reverse();
-    if turns.len() < knobs.min_turns.min(look) || turns.len() < 2 {
+    if all < knobs.min_turns || turns.len() < 2 {
         return None;
     }
     let slope = slope(&turns);

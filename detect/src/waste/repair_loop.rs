@@ -23,6 +23,7 @@ pub(super) fn evaluate(call: &LlmCall, config: &Config) -> Option<Firing> {
     let mut pending = false;
     for (index, turn) in turns.iter().enumerate() {
         match turn {
+            Turn::Other => {}
             Turn::Agent { characters, .. } => {
                 answer = Some((index, *characters));
                 if let Some(mark) = compared.get_mut(index).filter(|_| pending) {
@@ -64,7 +65,10 @@ pub(super) fn evaluate(call: &LlmCall, config: &Config) -> Option<Firing> {
             ("correction_count", as_f64(corrections)),
             ("window_turns", as_f64(knobs.window_turns)),
             ("mean_similarity", mean),
-            ("turns_evaluated", as_f64(turns.len())),
+            (
+                "turns_evaluated",
+                as_f64(turns.iter().filter(|turn| !matches!(turn, Turn::Other)).count()),
+            ),
         ],
     })
 }

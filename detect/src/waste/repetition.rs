@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::call::{Compared, ToolCall};
-use super::session::{Record, Session};
+use super::session::Session;
 use super::similarity::{Metric, Pieces, as_f64, mean_pairwise};
 
 /// Calls of one tool in a window, oldest first.
@@ -16,17 +16,16 @@ pub(super) struct Group<'a> {
 pub(super) fn by_tool(session: &Session, seconds: f64) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut places = std::collections::HashMap::new();
-    for call in session
-        .window(seconds)
-        .flat_map(|record: &Record| &record.tool_calls)
-    {
-        let place = *places.entry(&*call.name).or_insert(groups.len());
-        match groups.get_mut(place) {
-            Some(group) => group.calls.push(call),
-            None => groups.push(Group {
-                tool: &call.name,
-                calls: vec![call],
-            }),
+    for record in session.window(seconds) {
+        for call in &record.tool_calls {
+            let place = *places.entry(&*call.name).or_insert(groups.len());
+            match groups.get_mut(place) {
+                Some(group) => group.calls.push(call),
+                None => groups.push(Group {
+                    tool: &call.name,
+                    calls: vec![call],
+                }),
+            }
         }
     }
     groups

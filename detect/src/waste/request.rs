@@ -72,6 +72,8 @@ pub enum Turn {
         /// Whether it holds a word that corrects.
         corrects: bool,
     },
+    /// Anything else (system, tools, an empty text): takes a place in the window, and nothing more.
+    Other,
     /// The model's.
     Agent {
         /// Its length in characters.
@@ -117,7 +119,10 @@ impl Request {
                 let data = ["inline_data", "inlineData"]
                     .iter()
                     .find_map(|name| part.get(*name)?.get("data"));
-                out.image(data.and_then(Value::as_str), max_image);
+                out.image(
+                    data.and_then(Value::as_str).filter(|data| !data.is_empty()),
+                    max_image,
+                );
             }
         }
         out.turns = turns(messages);
@@ -128,7 +133,10 @@ impl Request {
         match block.get("type").and_then(Value::as_str) {
             Some("image") => {
                 let data = block.get("source").and_then(|source| source.get("data"));
-                self.image(data.and_then(Value::as_str), max_image);
+                self.image(
+                    data.and_then(Value::as_str).filter(|data| !data.is_empty()),
+                    max_image,
+                );
             }
             Some("image_url") => {
                 let Some(image) = block.get("image_url").filter(|image| image.is_object()) else {
@@ -152,7 +160,7 @@ impl Request {
     }
 
     fn image(&mut self, data: Option<&str>, max: usize) {
-        if let Some(data) = data.filter(|data| !data.is_empty())
+        if let Some(data) = data
             && self.images.len() < MAX_IMAGES
         {
             let bytes = data.as_bytes();
@@ -210,23 +218,22 @@ fn turns(messages: &[Value]) -> Vec<Turn> {
         if turns.len() == MAX_TURNS {
             break;
         }
-        let text = texts(message.get("content")).collect::<Vec<_>>().join("\n");
-        if text.trim().is_empty() {
-            continue;
-        }
-        match message.get("role").and_then(Value::as_str) {
-            Some("user") => {
-                turns.push(Turn::User {
-                    characters: text.chars().count(),
-                    corrects: correction(&text),
-                });
-            }
-            Some("assistant") => turns.push(Turn::Agent {
-                characters: text.chars().count(),
+        let text = texts(message.get("content"))
+            .filter(|text| !text.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let characters = text.chars().count();
+        turns.push(match message.get("role").and_then(Value::as_str) {
+            Some("user") if characters > 0 => Turn::User {
+                characters,
+                corrects: correction(&text),
+            },
+            Some("assistant") if characters > 0 => Turn::Agent {
+                characters,
                 pieces: Pieces::ngrams(crate::finding::cut(&text, MAX_ANSWER_BYTES), 3),
-            }),
-            _ => {}
-        }
+            },
+            _ => Turn::Other,
+        });
     }
     turns.reverse();
     turns

@@ -29,7 +29,7 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
 pub(super) fn repeated<'a>(
     records: impl Iterator<Item = &'a Record>,
     min: usize,
-    key: impl Fn(&Record) -> Option<u64>,
+    key: impl Fn(&'a Record) -> Option<u64>,
 ) -> Option<(u64, usize, f64)> {
     let mut order: Vec<u64> = Vec::new();
     let mut seen: std::collections::HashMap<u64, (usize, u64, u64)> = std::collections::HashMap::new();

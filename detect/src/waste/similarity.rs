@@ -129,13 +129,24 @@ impl Hasher for Taken {
 }
 
 /// How alike the texts are, 0.0 to 1.0: the mean over all pairs. A single text, or none, has no pair: 0.
-pub fn mean_pairwise(metric: Metric, texts: &[&Pieces]) -> f64 {
+pub(super) fn mean_pairwise(metric: Metric, texts: &[&Pieces]) -> f64 {
     if texts.len() < 2 {
         return 0.0;
     }
     let mean = match metric {
         Metric::TfidfCharngram => cosine(&distinct(texts), as_f64(texts.len())),
-        Metric::Jaccard => jaccard(&distinct(texts), as_f64(texts.len())),
+        Metric::Jaccard => {
+            // A text without words says nothing.
+            let texts: Vec<&Pieces> = texts
+                .iter()
+                .copied()
+                .filter(|text| !text.counts.is_empty())
+                .collect();
+            if texts.len() < 2 {
+                return 0.0;
+            }
+            jaccard(&distinct(&texts), as_f64(texts.len()))
+        }
     };
     mean.clamp(0.0, 1.0)
 }

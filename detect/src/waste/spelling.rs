@@ -11,7 +11,7 @@ use serde_json::Value;
 const MAX_DEPTH: usize = 128;
 
 /// The spelling of `value`, cut after `max` bytes.
-pub fn spell(value: &Value, max: usize) -> String {
+pub(super) fn spell(value: &Value, max: usize) -> String {
     let mut out = Text {
         text: String::new(),
         max,
@@ -22,7 +22,7 @@ pub fn spell(value: &Value, max: usize) -> String {
 }
 
 /// How many bytes the whole spelling has.
-pub fn measure(value: &Value) -> usize {
+pub(super) fn measure(value: &Value) -> usize {
     let mut out = Length(0);
     walk(value, &mut out, MAX_DEPTH);
     out.0
@@ -178,7 +178,7 @@ mod tests {
             let value = json!({ "k": text });
             let spelt = spell(&value, usize::MAX);
             proptest::prop_assert!(spelt.is_ascii());
-            proptest::prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&spelt).unwrap(), value);
+            proptest::prop_assert_eq!(serde_json::from_str::<Value>(&spelt).unwrap(), value);
         }
     }
 }

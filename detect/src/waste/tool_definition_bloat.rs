@@ -15,14 +15,18 @@ pub(super) fn evaluate(call: &LlmCall, config: &Config) -> Option<Firing> {
     let knobs = &config.tool_definition_bloat;
     let tools = call.request.tools.filter(|tools| tools.count > 0)?;
     let truncated = tools.bytes > knobs.max_total_bytes;
-    let many = as_f64(tools.count) / as_f64(knobs.tool_count_threshold);
-    let long = as_f64(tools.bytes) / as_f64(knobs.tool_definition_bytes_threshold);
-    if !truncated && many < 1.0 && long < 1.0 {
+    let many = tools.count >= knobs.tool_count_threshold;
+    let long = tools.bytes >= knobs.tool_definition_bytes_threshold;
+    if !truncated && !many && !long {
         return None;
     }
     Some(Firing {
         rule: Rule::ToolDefinitionBloat,
-        confidence: match (truncated, many.min(long) >= 1.5) {
+        confidence: match (
+            truncated,
+            far(tools.count, knobs.tool_count_threshold)
+                && far(tools.bytes, knobs.tool_definition_bytes_threshold),
+        ) {
             (true, _) => 0.5,
             (false, true) => 0.95,
             (false, false) => 0.85,
@@ -41,6 +45,11 @@ pub(super) fn evaluate(call: &LlmCall, config: &Config) -> Option<Firing> {
             ("truncated", f64::from(u8::from(truncated))),
         ],
     })
+}
+
+/// Whether a figure reaches one and a half times its threshold, rounded down.
+fn far(figure: usize, threshold: usize) -> bool {
+    figure >= threshold.saturating_add(threshold / 2)
 }
 
 #[cfg(test)]

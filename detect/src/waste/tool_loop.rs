@@ -3,9 +3,9 @@
 //! Quiet for polling tools and where a number among the arguments grows from call to call (paging). Confidence rises
 //! from 0.6 at the threshold by 0.4 for each 0.1 of similarity, to 0.99.
 
-use super::call::{ToolCall, digest};
+use super::call::{Field, digest};
 use super::config::Config;
-use super::repetition::{by_tool, numbers, reaches, similarity};
+use super::repetition::{Group, by_tool, numbers, reaches, similarity};
 use super::rule::{Firing, Rule};
 use super::session::Session;
 
@@ -16,7 +16,7 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
             .polling_tools
             .iter()
             .any(|tool| tool.to_lowercase() == group.tool.to_lowercase());
-        if group.calls.len() < knobs.min_calls || polling || pages(&group.calls) {
+        if group.calls.len() < knobs.min_calls || polling || pages(&group) {
             continue;
         }
         let mean = similarity(
@@ -39,22 +39,23 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
     None
 }
 
-/// Whether some top-level number stands in all calls and grows from each to the next.
-fn pages(calls: &[&ToolCall]) -> bool {
-    let Some(first) = calls.first().filter(|_| calls.len() > 1) else {
-        return false;
-    };
-    first.arguments.numbers.iter().any(|(key, start)| {
-        let mut last = *start;
-        calls.iter().skip(1).all(|call| {
-            let next = call.arguments.numbers.iter().find(|(other, _)| other == key);
-            next.is_some_and(|(_, next)| {
-                let grows = *next > last;
-                last = *next;
-                grows
-            })
-        })
-    })
+/// Whether one member of the arguments differs between the calls, is a number, and grows from each call to the next as
+/// they came in: paging.
+fn pages(group: &Group<'_>) -> bool {
+    let mut growing = None;
+    group.calls.windows(2).all(|pair| {
+        let [before, after] = pair else { return false };
+        let (before, after) = (&before.arguments.fields, &after.arguments.fields);
+        let mut changed = before.iter().zip(after).filter(|(a, b)| a != b);
+        let grows = match (changed.next(), changed.next()) {
+            (Some(((a_key, Field::Number(a)), (b_key, Field::Number(b)))), None) => {
+                let same = *growing.get_or_insert(*a_key);
+                a_key == b_key && same == *a_key && b > a
+            }
+            _ => false,
+        };
+        grows && before.len() == after.len()
+    }) && growing.is_some()
 }
 
 #[cfg(test)]

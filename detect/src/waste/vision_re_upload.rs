@@ -5,7 +5,7 @@
 
 use super::config::Config;
 use super::rule::{Firing, Rule};
-use super::session::{Session, elapsed};
+use super::session::Session;
 use super::similarity::as_f64;
 
 pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
@@ -13,11 +13,9 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
     let last = session.records().next_back()?;
     let run = |image: u64| {
         session
-            .records()
+            .window(knobs.window_seconds)
             .rev()
-            .take_while(|record| {
-                elapsed(last.at, record.at) <= knobs.window_seconds && record.images.contains(&image)
-            })
+            .take_while(|record| record.images.contains(&image))
             .count()
     };
     let (image, count) = last

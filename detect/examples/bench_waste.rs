@@ -1,0 +1,72 @@
+//! What the waste rules cost: 10,000 calls of one session, 5 MB of tool definitions, arguments of 100 KB.
+#![expect(clippy::print_stdout, reason = "its output")]
+
+use std::time::{Duration, Instant};
+
+use kams_detect::waste::{Config, LlmCall, Monitor, Request, ToolCall};
+use serde_json::{Value, json};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn run(name: &str, calls: u64, step: u64, arguments: impl Fn(u64) -> Value, request: &Value) {
+    let mut monitor = Monitor::new(Config::default());
+    let (mut worst, mut findings) = (Duration::ZERO, 0);
+    let (mut first_half, start) = (Duration::ZERO, Instant::now());
+    for index in 0..calls {
+        let arguments = arguments(index);
+        let began = Instant::now();
+        let call = LlmCall {
+            at: index * step,
+            tool_calls: vec![ToolCall::measure("fetch", &arguments, monitor.config())],
+            request: Request::measure(request, monitor.config()),
+            ..LlmCall::default()
+        };
+        findings += monitor.observe("session", &call).len();
+        worst = worst.max(began.elapsed());
+        if index == calls / 2 {
+            first_half = start.elapsed();
+        }
+    }
+    let whole = start.elapsed();
+    println!(
+        "{name}: {calls} calls, {:.1} us each, worst {worst:.1?}, second half / first half {:.2}, {} KB held, {findings} findings",
+        whole.as_secs_f64() * 1e6 / f64::from(u32::try_from(calls).unwrap_or(u32::MAX)),
+        (whole - first_half).as_secs_f64() / first_half.as_secs_f64(),
+        monitor.bytes() / 1_024,
+    );
+}
+
+fn main() {
+    let none = json!({});
+    run(
+        "equal small arguments",
+        10_000,
+        SECOND,
+        |_| json!({"id": "a-1", "q": "bracket"}),
+        &none,
+    );
+    run(
+        "different small arguments, 200 in the window",
+        10_000,
+        SECOND / 100,
+        |i| json!({"id": i * 7_919, "q": format!("{:x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15))}),
+        &none,
+    );
+    let big = |i: u64| {
+        let text: String = (0..6_250)
+            .map(|k: u64| format!("{:016x}", (i << 20 | k).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+            .collect();
+        json!({ "text": text })
+    };
+    run("different arguments of 100 KB", 200, SECOND, big, &none);
+    let tools: Vec<Value> = (0..500)
+        .map(|i| json!({"name": format!("tool_{i}"), "description": "d".repeat(10_000)}))
+        .collect();
+    run(
+        "5 MB of tool definitions",
+        50,
+        SECOND,
+        |_| json!({}),
+        &json!({ "tools": tools }),
+    );
+}

@@ -1,0 +1,149 @@
+//! Spans: Copilot CLI and other programs by the OpenTelemetry GenAI conventions, opencode (`ai.streamText.doStream`), and
+//! OpenInference (embeddings, chats with images, rerank).
+
+use serde_json::Value;
+
+use super::super::call::{LlmCall, ToolCall, digest};
+use super::super::config::Config;
+use super::super::request::{Request, ToolDefinitions};
+use super::super::spelling::spell;
+use super::attributes::Attributes;
+use super::logs::{time, usage};
+
+/// The call of a span, where it is one.
+pub(super) fn call(
+    service: &str,
+    record: &Value,
+    about: &Attributes<'_>,
+    config: &Config,
+) -> Option<LlmCall> {
+    // Their logs tell of the same calls.
+    if service.starts_with("claude-code") || service.starts_with("codex") || service.starts_with("gemini") {
+        return None;
+    }
+    let session = ["session.id", "gen_ai.conversation.id"]
+        .iter()
+        .find_map(|name| about.text(name));
+    let session = session
+        .or_else(|| record.get("traceId")?.as_str())
+        .unwrap_or_default()
+        .to_owned();
+    let mut call = LlmCall {
+        session,
+        at: time(record),
+        ..LlmCall::default()
+    };
+    if let Some(kind) = about.text("openinference.span.kind") {
+        return openinference(call, kind, about, config);
+    }
+    let name = record.get("name").and_then(Value::as_str).unwrap_or_default();
+    let operation = about
+        .text("gen_ai.operation.name")
+        .or_else(|| about.text("ai.operationId"))
+        .unwrap_or(name);
+    let provider = about
+        .text("gen_ai.provider.name")
+        .or_else(|| about.text("gen_ai.system"));
+    provider.unwrap_or_default().clone_into(&mut call.provider);
+    match operation {
+        "chat"
+        | "generate_content"
+        | "text_completion"
+        | "ai.streamText.doStream"
+        | "ai.generateText.doGenerate" => {
+            about
+                .text("gen_ai.request.model")
+                .unwrap_or_default()
+                .clone_into(&mut call.model);
+            "chat".clone_into(&mut call.method);
+            call.usage = usage(
+                about.first(&["gen_ai.usage.input_tokens", "ai.usage.inputTokens"]),
+                about.first(&[
+                    "gen_ai.usage.cache_read.input_tokens",
+                    "ai.usage.cachedInputTokens",
+                ]),
+                about.first(&["gen_ai.usage.output_tokens", "ai.usage.outputTokens"]),
+            );
+            let ended = |reason: &str| matches!(reason, "stop" | "end_turn" | "STOP");
+            call.user_facing = about
+                .texts("gen_ai.response.finish_reasons")
+                .into_iter()
+                .any(ended);
+            call.request.tools = definitions(about);
+            // opencode asks for a title first, without tools.
+            call.side = operation.starts_with("ai.") && call.request.tools.is_none();
+        }
+        "embeddings" => {
+            about
+                .text("gen_ai.request.model")
+                .unwrap_or_default()
+                .clone_into(&mut call.model);
+            "embeddings.create".clone_into(&mut call.method);
+            call.usage.prompt_tokens = about.first(&["gen_ai.usage.input_tokens"]);
+            call.request.embedding_input = about
+                .text("gen_ai.input.messages")
+                .map(|text| digest(text.as_bytes()));
+        }
+        "execute_tool" | "ai.toolCall" => {
+            let tool = about
+                .text("gen_ai.tool.name")
+                .or_else(|| about.text("ai.toolCall.name"))?;
+            let arguments = about
+                .text("gen_ai.tool.call.arguments")
+                .or_else(|| about.text("ai.toolCall.args"));
+            let arguments = arguments
+                .and_then(|text| serde_json::from_str(text).ok())
+                .unwrap_or(Value::Null);
+            call.side = true;
+            call.tool_calls.push(ToolCall::measure(tool, &arguments, config));
+        }
+        _ => return None,
+    }
+    Some(call)
+}
+
+fn definitions(about: &Attributes<'_>) -> Option<ToolDefinitions> {
+    if let Some(text) = about.text("gen_ai.tool.definitions") {
+        return serde_json::from_str::<Vec<Value>>(text)
+            .ok()
+            .map(|tools| ToolDefinitions::of(&tools));
+    }
+    // A list of JSON texts.
+    let tools: Vec<Value> = about
+        .texts("ai.prompt.tools")
+        .into_iter()
+        .filter_map(|text| serde_json::from_str(text).ok())
+        .collect();
+    (!tools.is_empty()).then(|| ToolDefinitions::of(&tools))
+}
+
+fn openinference(mut call: LlmCall, kind: &str, about: &Attributes<'_>, config: &Config) -> Option<LlmCall> {
+    let input: Value = about
+        .text("input.value")
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or(Value::Null);
+    about
+        .text("llm.system")
+        .unwrap_or_default()
+        .clone_into(&mut call.provider);
+    call.usage = usage(
+        about.first(&["llm.token_count.prompt"]),
+        about.first(&["llm.token_count.prompt_details.cache_read"]),
+        about.first(&["llm.token_count.completion"]),
+    );
+    call.request = Request::measure(&input, config);
+    let (method, model) = match kind {
+        "EMBEDDING" => ("embeddings.create", "embedding.model_name"),
+        "RERANKER" => {
+            "cohere".clone_into(&mut call.provider);
+            call.request_hash = Some(digest(spell(&input, usize::MAX).as_bytes()));
+            ("rerank", "reranker.model_name")
+        }
+        "LLM" => ("chat", "llm.model_name"),
+        _ => return None,
+    };
+    method.clone_into(&mut call.method);
+    about.text(model).unwrap_or_default().clone_into(&mut call.model);
+    call.user_facing = about.text("llm.finish_reason") == Some("stop");
+    Some(call)
+}
