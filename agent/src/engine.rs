@@ -239,12 +239,9 @@ impl Engine {
                 },
                 Some(reading) = readings.recv() => self.take_reading(reading),
                 _ = tick.tick() => self.tick(),
-                event = next(&mut events) => match event {
-                    Some(event) => self.take(event),
-                    None => {
-                        tracing::error!("the sensor's reader ended; nothing is watched until `kams off` and `kams on`");
-                        events = None;
-                    }
+                event = next(&mut events) => if let Some(event) = event { self.take(event) } else {
+                    tracing::error!("the sensor's reader ended; nothing is watched until `kams off` and `kams on`");
+                    events = None;
                 },
             }
         }

@@ -91,7 +91,7 @@ impl Conversation {
     /// Takes a piece of one direction.
     pub fn push(&mut self, direction: Direction, piece: Piece, judge: &mut Judge, sink: &mut dyn Sink) {
         self.with(direction, judge, sink, |stream, on_frame| {
-            stream.push(piece, on_frame)
+            stream.push(piece, on_frame);
         });
     }
 
@@ -110,7 +110,7 @@ impl Conversation {
         event.gap = true;
         sink.event(event);
         self.with(direction, judge, sink, |stream, on_frame| {
-            stream.gap(lost, on_frame)
+            stream.gap(lost, on_frame);
         });
     }
 
@@ -118,7 +118,7 @@ impl Conversation {
     pub fn tick(&mut self, now: Nanos, judge: &mut Judge, sink: &mut dyn Sink) {
         for direction in [Direction::ToServer, Direction::ToClient] {
             self.with(direction, judge, sink, |stream, on_frame| {
-                stream.tick(now, on_frame)
+                stream.tick(now, on_frame);
             });
         }
     }
@@ -127,7 +127,7 @@ impl Conversation {
     pub fn finish(&mut self, now: Nanos, judge: &mut Judge, sink: &mut dyn Sink) {
         for direction in [Direction::ToServer, Direction::ToClient] {
             self.with(direction, judge, sink, |stream, on_frame| {
-                stream.finish(now, on_frame)
+                stream.finish(now, on_frame);
             });
         }
         for event in self.session.finish() {

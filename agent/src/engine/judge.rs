@@ -286,7 +286,7 @@ pub fn fingerprint(uid: u32, server: &str, finding: &Finding) -> String {
     let mut hex = String::with_capacity(16);
     for byte in hash.finalize().iter().take(8) {
         // Writing into a string cannot fail.
-        drop(write!(hex, "{byte:02x}"));
+        write!(hex, "{byte:02x}").unwrap_or_default();
     }
     hex
 }

@@ -337,12 +337,12 @@ impl Engine {
                 Held::Piece(piece) => {
                     server
                         .conversation
-                        .push(direction, piece, &mut self.judge, &mut self.live)
+                        .push(direction, piece, &mut self.judge, &mut self.live);
                 }
                 Held::Gap { lost, time } => {
                     server
                         .conversation
-                        .gap(direction, lost, time, &mut self.judge, &mut self.live)
+                        .gap(direction, lost, time, &mut self.judge, &mut self.live);
                 }
             }
         }

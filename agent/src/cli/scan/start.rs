@@ -16,7 +16,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::clients::ConfiguredServer;
 
 /// For everything: a first start may have to fetch a package.
-const TIME: Duration = Duration::from_secs(60);
+const TIME: Duration = Duration::from_mins(1);
 /// For one answer after the first.
 const ANSWER: Duration = Duration::from_secs(15);
 /// All that a server may say, in bytes.

@@ -4,6 +4,7 @@
 //! itself. A provisional one moves with a reported drift, unless policy would have blocked it.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use kams_detect::integrity::{self, Definition, Subject};
 use kams_mcp::ListKind;
@@ -69,7 +70,7 @@ impl Judge {
             match store.baselines(owner.uid, &owner.server) {
                 Ok(rows) => known.items.extend(rows.into_iter().filter_map(read)),
                 Err(error) => {
-                    tracing::error!(%error, server = %owner.server, "baselines cannot be read; they are learned anew")
+                    tracing::error!(%error, server = %owner.server, "baselines cannot be read; they are learned anew");
                 }
             }
             if let Ok(lists) = store.list_members(owner.uid, &owner.server) {
@@ -108,7 +109,7 @@ impl Judge {
     ) -> bool {
         let owner = Owner {
             uid: case.party.uid,
-            server: case.party.server.clone(),
+            server: Arc::clone(&case.party.server),
         };
         let key = item_key(now);
         let first = self.judge_definition(case, &owner, &key, now, capabilities, sink);
@@ -211,7 +212,7 @@ impl Judge {
     ) {
         let owner = Owner {
             uid: case.party.uid,
-            server: case.party.server.clone(),
+            server: Arc::clone(&case.party.server),
         };
         let subject = match list {
             ListKind::Tools => Subject::Tool,
