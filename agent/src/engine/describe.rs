@@ -108,8 +108,7 @@ pub fn describe(
             told.reason = Some("resynchronised".to_owned());
             told.bytes = Some(seen.saturating_add(*lost));
         }
-        // The registry takes the identity from the session; it is no event of its own.
-        EventKind::Identity(_) => return,
+        // An identity among them: the registry takes it from the session.
         _ => return,
     }
     let listed = tally.page(event, &told);
