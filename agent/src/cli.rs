@@ -12,6 +12,7 @@ mod error;
 mod follow;
 mod out;
 mod pages;
+mod scan;
 mod show;
 mod table;
 

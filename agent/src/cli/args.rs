@@ -8,6 +8,7 @@ use kams_export::view::{EventKind, Time};
 
 use super::baseline::Baseline;
 use super::detect::Detect;
+use super::scan::Scan;
 use crate::admin::Selection;
 
 /// See and judge the MCP traffic of the AI agents on this host.
@@ -115,6 +116,8 @@ pub enum Command {
     Doctor,
     /// Try a text, a name, arguments or a file of cases against the detectors; needs no daemon.
     Detect(Detect),
+    /// Servers that clients are configured to start, and what is known against them.
+    Scan(Scan),
     /// Run recorded sessions through the engine; needs no daemon.
     Replay {
         /// Recorded sessions; `-` reads standard input.

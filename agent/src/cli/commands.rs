@@ -10,7 +10,7 @@ use super::client::Client;
 use super::detect;
 use super::follow::{self, Request};
 use super::show::{self, LiveView};
-use super::{CliError, Ended, Offline, Out, baseline, pages, say};
+use super::{CliError, Ended, Offline, Out, baseline, pages, say, scan};
 use crate::admin::Selection;
 
 /// What the table form of `events` shows unless types are asked for: one line per server and per finished call.
@@ -103,6 +103,7 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
             return records(client, "/v1/findings", stream, selection, *fail_on, out).await;
         }
         Command::Baseline(verb) => return baseline::run(client, verb, out).await,
+        Command::Scan(scan) => return scan::run(client, scan, out).await,
         Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
         Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,
         Command::Completions { .. } | Command::Man { .. } | Command::Replay { .. } | Command::Detect(_) => {}

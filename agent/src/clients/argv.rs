@@ -15,6 +15,17 @@ pub struct ArgvConfig {
     pub(super) text: Option<String>,
 }
 
+impl ArgvConfig {
+    /// A file that a person names.
+    pub const fn file(path: String) -> Self {
+        Self {
+            client: "file",
+            path,
+            text: None,
+        }
+    }
+}
+
 /// `claude --mcp-config FILE|JSON...` and `copilot --additional-mcp-config @FILE|JSON`. `agent` is the name of the
 /// agent table, `cwd` the agent's working directory.
 pub fn configs_in_argv(agent: &str, argv: &[String], cwd: &str) -> Vec<ArgvConfig> {

@@ -321,3 +321,6 @@ impl Backend for DaemonBackend {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

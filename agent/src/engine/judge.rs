@@ -191,7 +191,7 @@ impl Judge {
     /// Hands a finding to policy, record, store and sink.
     fn report(&mut self, case: &Case<'_>, finding: &Finding, sink: &mut dyn Sink) -> Decision {
         let party = case.party;
-        let fingerprint = fingerprint(party, finding);
+        let fingerprint = fingerprint(party.uid, &party.server, finding);
         let subject = Subject {
             user: &party.user,
             agent: &party.agent,
@@ -266,15 +266,15 @@ fn now(case: &Case<'_>) -> Now {
 }
 
 /// Equal for equal causes of one user's server, whenever and in whichever process they occur.
-fn fingerprint(party: &Party, finding: &Finding) -> String {
+pub fn fingerprint(uid: u32, server: &str, finding: &Finding) -> String {
     let change = match &finding.evidence {
         Evidence::Drift { change, .. } => change,
         _ => "",
     };
     let mut hash = Sha256::new();
     for part in [
-        party.uid.to_string().as_str(),
-        &party.server,
+        uid.to_string().as_str(),
+        server,
         finding.detector,
         change,
         &finding.cause,

@@ -100,8 +100,12 @@ fn diff<'t>(before: &'t str, after: &'t str) -> Vec<(Part, Vec<&'t str>)> {
     };
     old[..front].iter().for_each(|word| push(Part::Same, word));
     if a.len() > MOST || b.len() > MOST {
-        a.iter().for_each(|word| push(Part::Gone, word));
-        b.iter().for_each(|word| push(Part::New, word));
+        for word in a {
+            push(Part::Gone, word);
+        }
+        for word in b {
+            push(Part::New, word);
+        }
     } else {
         // Length of the longest common subsequence of the tails from (i, j).
         let width = b.len() + 1;
@@ -163,13 +167,14 @@ fn paint(parts: &[(Part, Vec<&str>)], out: &Out) -> String {
         };
         // Whether colours are on shows in what they do to a text.
         let coloured = |ink| out.ink(ink, &text);
-        line.push_str(&match part {
+        let shown = match part {
             Part::Same => text.clone(),
-            Part::Gone if coloured(Ink::Bad) == text => format!("[-{text}-]"),
-            Part::New if coloured(Ink::Good) == text => format!("{{+{text}+}}"),
+            Part::Gone if coloured(Ink::Bad) == text => ["[-", &text, "-]"].concat(),
+            Part::New if coloured(Ink::Good) == text => ["{+", &text, "+}"].concat(),
             Part::Gone => coloured(Ink::Bad),
             Part::New => coloured(Ink::Good),
-        });
+        };
+        line.push_str(&shown);
     }
     line
 }

@@ -51,9 +51,9 @@ async fn servers_and_their_cost() {
     assert_eq!(
         out,
         text(&[
-            "ID  USER  AGENT   SERVER                                       STATE     TOOLS  DEFINITIONS  RESULTS  CALLS  RECEIVED",
-            " 1  ada   claude  npm:@modelcontextprotocol/server-memory@2.0  observed      9         1234        -      3   4.0 KiB",
-            " 2  ada   claude  npm:@modelcontextprotocol/server-memory      gone          -         1234        -      3   4.0 KiB",
+            "ID  USER  AGENT   SERVER                                       STATE     TOOLS  DEFINITIONS  RESULTS (EST.)  REPORTED  SHARE  CALLS  RECEIVED",
+            " 1  ada   claude  npm:@modelcontextprotocol/server-memory@2.0  observed      9         1234               -         -   50 %      3   4.0 KiB",
+            " 2  ada   claude  npm:@modelcontextprotocol/server-memory      gone          -         1234               -         -   50 %      3   4.0 KiB",
         ])
     );
 }

@@ -4,6 +4,7 @@
 //! itself. A provisional one moves with a reported drift, unless policy would have blocked it.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use std::sync::Arc;
 

@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
+use kams_detect::integrity::Definition;
 use kams_export::view::Time;
 use kams_store::{Baseline, BaselineState};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::baselines::{Kept, definition_of, digest};
 use super::{Judge, Owner};
@@ -231,6 +233,11 @@ impl Judge {
         }
         Ok(changed)
     }
+}
+
+/// A stored definition of an item; none where it is not one.
+pub fn definition(item: &str, stored: &Value) -> Option<Definition> {
+    definition_of(item, &stored.to_string())
 }
 
 /// A row from outside with its digest taken anew from its definition; none where that is no definition of its item.

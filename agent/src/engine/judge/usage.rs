@@ -13,13 +13,13 @@ const AGENTS: usize = 1_024;
 /// Server instances of one agent; results of further ones are not spread.
 const SERVERS: usize = 256;
 
-/// By server instance: its identity, and the bytes that entered.
-type ByServer = BTreeMap<u64, (Arc<str>, u64)>;
+/// Bytes by server instance.
+type Entries = BTreeMap<u64, (Arc<str>, u64)>;
 
 /// Bytes that entered the contexts of agents and were not reported yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    agents: BTreeMap<(u32, u32), ByServer>,
+    agents: BTreeMap<(u32, u32), Entries>,
     order: VecDeque<(u32, u32)>,
 }
 
