@@ -6,8 +6,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use std::sync::Arc;
-
 use kams_detect::integrity::{self, Definition, Subject};
 use kams_mcp::ListKind;
 use kams_policy::{Action, Decision};
