@@ -7,7 +7,7 @@ pub(crate) const DETECTORS: &[&str] = &[
     "integrity.tool_squatting",
     "integrity.result_injection",
     "egress.sensitive",
-    "cost.context_spike",
+    "cost.spike",
     "behavioural.thrash",
     "behavioural.retry_storm",
     "behavioural.error_rate",
@@ -41,3 +41,36 @@ pub(crate) const CHANGES: &[&str] = &[
     "TOOL_ADDED",
     "TOOL_REMOVED",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The detectors' own source names each of them; a renamed detector must not leave policies warning falsely.
+    #[test]
+    fn detector_names_are_those_of_the_detectors() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../detect/src");
+        let mut text = String::new();
+        let mut open = vec![root];
+        while let Some(path) = open.pop() {
+            if path.is_dir() {
+                open.extend(
+                    std::fs::read_dir(&path)
+                        .unwrap()
+                        .map(|entry| entry.unwrap().path()),
+                );
+            } else {
+                text += &std::fs::read_to_string(&path).unwrap();
+            }
+        }
+        for name in DETECTORS.iter().filter(|name| **name != "run.chain") {
+            assert!(text.contains(&format!("\"{name}\"")), "{name}");
+        }
+        for class in CLASSES {
+            assert!(text.contains(&format!("\"{class}\"")), "{class}");
+        }
+        for change in CHANGES {
+            assert!(text.contains(&format!("\"{change}\"")), "{change}");
+        }
+    }
+}
