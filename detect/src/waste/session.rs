@@ -153,14 +153,11 @@ mod tests {
         let mut session = Session::default();
         for index in 0..1_000_u64 {
             // Different text of 100 KB in every call: the worst case.
-            let text: String = (0..12_000_u64)
-                .map(|i| {
-                    format!(
-                        "{:08x}",
-                        (i * 2_654_435_761 + index * 97_003).wrapping_mul(0x9e37_79b1) as u32
-                    )
-                })
-                .collect();
+            let mut text = String::new();
+            for i in 0..6_000_u64 {
+                let mixed = (i * 2_654_435_761 + index * 97_003).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                text.push_str(&mixed.to_string());
+            }
             let tool_calls = vec![ToolCall::measure("f", &json!({ "q": text }), &config)];
             session.push(&LlmCall {
                 at: index,

@@ -103,9 +103,7 @@ fn hash(characters: impl Iterator<Item = u32>) -> u32 {
         state = (state ^ u64::from(character)).wrapping_mul(0x0000_0100_0000_01b3);
     }
     let mixed = (state ^ (state >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half, whole")]
-    let upper = (mixed >> 32) as u32;
-    upper
+    (mixed >> 32) as u32
 }
 
 /// The keys are hashes already.

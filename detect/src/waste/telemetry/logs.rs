@@ -35,7 +35,7 @@ pub(super) fn call(
         call.tool_calls.push(ToolCall::measure(name, &arguments, config));
     };
     if service.starts_with("claude-code") {
-        call.provider = "anthropic".to_owned();
+        "anthropic".clone_into(&mut call.provider);
         match name {
             "api_request" => {
                 let cached = about.first(&["cache_read_tokens"]);
@@ -68,7 +68,7 @@ pub(super) fn call(
             _ => return None,
         }
     } else if name.starts_with("codex.") {
-        call.provider = "openai".to_owned();
+        "openai".clone_into(&mut call.provider);
         match name {
             // Two events tell of a completed response; the one with tokens is read.
             "codex.sse_event" => {
@@ -83,7 +83,7 @@ pub(super) fn call(
             _ => return None,
         }
     } else {
-        call.provider = "gemini".to_owned();
+        "gemini".clone_into(&mut call.provider);
         match name {
             "gemini_cli.api_response" => {
                 call.usage = usage(
