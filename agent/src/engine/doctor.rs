@@ -2,12 +2,13 @@
 
 use kams_export::view::{CheckResult, CheckView, DoctorView, SCHEMA};
 use kams_host::SensorControl;
+use kams_host::doctor::{Fact, Standing};
 
 use crate::config::Config;
 
-/// Looks at everything that can be looked at without changing anything.
+/// Looks at the host, and at the running sensor where there is one.
 pub fn examine(sensor: Option<&SensorControl>, config: &Config) -> DoctorView {
-    let mut checks = Vec::new();
+    let mut checks = host(sensor);
     match sensor {
         None => checks.push(check(
             "sensor",
@@ -22,6 +23,37 @@ pub fn examine(sensor: Option<&SensorControl>, config: &Config) -> DoctorView {
         schema: SCHEMA,
         checks,
     }
+}
+
+/// Looks at the host alone: what `kams doctor` can say while no daemon answers.
+pub fn without_daemon(why: &str) -> DoctorView {
+    let mut checks = host(None);
+    let remedy =
+        Some("start kamsd (systemctl start kamsd, or cargo xtask run), or give its socket with --socket");
+    checks.push(check(
+        "daemon",
+        "kamsd",
+        CheckResult::Fail,
+        why.to_owned(),
+        remedy,
+    ));
+    DoctorView {
+        schema: SCHEMA,
+        checks,
+    }
+}
+
+fn host(sensor: Option<&SensorControl>) -> Vec<CheckView> {
+    let view = |fact: Fact| {
+        let result = match fact.standing {
+            Standing::Used => CheckResult::Ok,
+            Standing::Offered => CheckResult::Info,
+            Standing::Missing => CheckResult::Warn,
+            Standing::Fatal => CheckResult::Fail,
+        };
+        check("kernel", fact.name, result, fact.found, fact.remedy)
+    };
+    kams_host::doctor::examine(sensor).into_iter().map(view).collect()
 }
 
 fn of_sensor(sensor: &SensorControl, config: &Config, checks: &mut Vec<CheckView>) {
