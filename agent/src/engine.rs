@@ -199,6 +199,8 @@ impl Engine {
             losses_told: HashMap::new(),
         };
         let events = engine.start_sensor()?;
+        // Before anybody is told that Kams watches: what runs by then is watched.
+        engine.adopt();
         Ok((engine, events))
     }
 
@@ -210,7 +212,6 @@ impl Engine {
         let Some(mut readings) = self.readings.take() else {
             return;
         };
-        self.adopt();
         self.tell(EventKind::Daemon, "started");
         loop {
             tokio::select! {

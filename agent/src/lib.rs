@@ -1,4 +1,5 @@
 //! Wiring of kamsd and kams: configuration, discovery, engine, admin API, command line.
+#![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod cli;

@@ -81,7 +81,11 @@ pub fn state() -> Option<&'static mut Carry> {
 /// The present stream's entry; gone if it was removed meanwhile.
 #[inline(always)]
 fn stream(header: &ChunkHeader) -> Option<*mut StreamValue> {
-    STREAMS.get_ptr_mut(StreamKey { object: header.object, op: header.op, pad: 0 })
+    STREAMS.get_ptr_mut(StreamKey {
+        object: header.object,
+        op: header.op,
+        pad: 0,
+    })
 }
 
 #[inline(always)]
@@ -102,7 +106,11 @@ fn lose(header: &mut ChunkHeader, loss: Loss, bytes: u64) {
 #[inline(always)]
 pub fn finish(carry: &mut Carry) {
     if carry.walk.left > 0 {
-        let loss = if carry.walk.base_left > 0 { Loss::CutBytes } else { Loss::CutVectors };
+        let loss = if carry.walk.base_left > 0 {
+            Loss::CutBytes
+        } else {
+            Loss::CutVectors
+        };
         let left = carry.walk.left;
         carry.walk.left = 0;
         lose(&mut carry.header, loss, left);
@@ -152,7 +160,11 @@ fn next_message(carry: &mut Carry) -> bool {
 #[inline(always)]
 fn next_vector(carry: &mut Carry) -> bool {
     let walk = &mut carry.walk;
-    let element = if walk.vector_left == 0 { None } else { read_user::<Vector>(walk.vector) };
+    let element = if walk.vector_left == 0 {
+        None
+    } else {
+        read_user::<Vector>(walk.vector)
+    };
     let Some(element) = element else {
         // The vector is shorter than the bytes that moved (changed meanwhile), or unreadable.
         let left = walk.left;
@@ -163,7 +175,11 @@ fn next_vector(carry: &mut Carry) -> bool {
     walk.vector += size_of::<Vector>() as u64;
     walk.vector_left -= 1;
     walk.base = element.base;
-    walk.base_left = if element.len < walk.left { element.len } else { walk.left };
+    walk.base_left = if element.len < walk.left {
+        element.len
+    } else {
+        walk.left
+    };
     true
 }
 
@@ -202,7 +218,10 @@ fn copy(carry: &mut Carry) {
     if data_len > CHUNK_DATA as u64 {
         data_len = CHUNK_DATA as u64;
     }
-    let sent = emit::payload(&raw const carry.header, size_of::<ChunkHeader>() as u64 + data_len);
+    let sent = emit::payload(
+        &raw const carry.header,
+        size_of::<ChunkHeader>() as u64 + data_len,
+    );
     if !sent {
         lose(&mut carry.header, Loss::RingPayload, data_len);
     }

@@ -40,7 +40,11 @@ pub extern "C" fn descriptors(ctx: *const TaskFile) -> i32 {
     if task == 0 || file == 0 {
         return 0;
     }
-    let mut record = FdRecord { pid: word(task, offset!(task_tgid)), fd, facts: FdFacts::NONE };
+    let mut record = FdRecord {
+        pid: word(task, offset!(task_tgid)),
+        fd,
+        facts: FdFacts::NONE,
+    };
     files::describe(file, &mut record.facts);
     if fd <= 2 || record.facts.kind == FD_PIPE || record.facts.kind == FD_UNIX_STREAM {
         // SAFETY: `meta.seq` is a valid sequence file; the record is a local of the size given.

@@ -14,7 +14,14 @@ const RING_SIZE: u64 = 1;
 #[inline(always)]
 fn output(record: *const u8, len: u64) -> bool {
     // SAFETY: `record` points to at least `len` readable bytes: the verifier checks each caller.
-    unsafe { bpf_ringbuf_output((&raw const EVENTS).cast_mut().cast(), record.cast_mut().cast(), len, 0) == 0 }
+    unsafe {
+        bpf_ringbuf_output(
+            (&raw const EVENTS).cast_mut().cast(),
+            record.cast_mut().cast(),
+            len,
+            0,
+        ) == 0
+    }
 }
 
 /// Outputs an exec, fork or exit record.

@@ -13,7 +13,11 @@ pub fn read<T: Copy>(address: u64) -> Option<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
     // SAFETY: the destination is a local of the size given; the helper checks the source.
     let failed = unsafe {
-        bpf_probe_read_kernel(value.as_mut_ptr().cast(), size_of::<T>() as u32, address as *const _)
+        bpf_probe_read_kernel(
+            value.as_mut_ptr().cast(),
+            size_of::<T>() as u32,
+            address as *const _,
+        )
     };
     if failed != 0 {
         return None;
@@ -28,7 +32,11 @@ pub fn read_user<T: Copy>(address: u64) -> Option<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
     // SAFETY: as in `read`.
     let failed = unsafe {
-        bpf_probe_read_user(value.as_mut_ptr().cast(), size_of::<T>() as u32, address as *const _)
+        bpf_probe_read_user(
+            value.as_mut_ptr().cast(),
+            size_of::<T>() as u32,
+            address as *const _,
+        )
     };
     if failed != 0 {
         return None;
@@ -68,7 +76,9 @@ pub fn now() -> u64 {
 pub fn unique() -> u64 {
     // SAFETY: no arguments, no effect.
     let cpu = u64::from(unsafe { bpf_get_smp_processor_id() }) + 1;
-    let Some(counter) = COUNTERS.get_ptr_mut(0) else { return 0 };
+    let Some(counter) = COUNTERS.get_ptr_mut(0) else {
+        return 0;
+    };
     // SAFETY: a per-CPU value; an interrupting program on this CPU can at worst take the same number, and only
     // lifecycle programs, which do not interrupt each other, and the payload program, which none of them
     // interrupts, come here.
@@ -91,12 +101,16 @@ pub fn count(loss: Loss) {
 /// Whether this operation of a stage (index in `FORCE`) is to fail for a test.
 #[inline(always)]
 pub fn forced(stage: u32) -> bool {
-    let Some(every) = FORCE.get(stage) else { return false };
+    let Some(every) = FORCE.get(stage) else {
+        return false;
+    };
     let every = *every;
     if every == 0 {
         return false;
     }
-    let Some(counter) = COUNTERS.get_ptr_mut(1 + stage) else { return false };
+    let Some(counter) = COUNTERS.get_ptr_mut(1 + stage) else {
+        return false;
+    };
     // SAFETY: a valid per-CPU value.
     let count = unsafe {
         *counter += 1;

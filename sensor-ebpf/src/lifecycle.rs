@@ -37,7 +37,10 @@ fn mark(pid: u32) -> u8 {
 
 #[inline(always)]
 fn start_of(task: u64) -> u64 {
-    pointer(pointer(task, offset!(task_group_leader)), offset!(task_start_boottime))
+    pointer(
+        pointer(task, offset!(task_group_leader)),
+        offset!(task_start_boottime),
+    )
 }
 
 /// `sched_prepare_exec(struct task_struct *task, struct linux_binprm *bprm)` (6.10 and later): the old image is still
@@ -86,12 +89,20 @@ pub fn watch_early(task: u64) {
 /// close-on-exec is done, no instruction of it has run.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn process_exec(ctx: RawTracePointContext) -> i32 {
-    let Some(record) = EXEC_SCRATCH.get_ptr_mut(0) else { return 0 };
+    let Some(record) = EXEC_SCRATCH.get_ptr_mut(0) else {
+        return 0;
+    };
     // SAFETY: this CPU's scratch value; the program does not interrupt itself.
     let record = unsafe { &mut *record };
     exec(ctx.arg::<u64>(0), ctx.arg::<u64>(2), record);
     #[cfg(feature = "log")]
-    aya_log_ebpf::debug!(&ctx, "exec of {} by {}: flags {:x}", record.header.pid, record.ppid, record.flags);
+    aya_log_ebpf::debug!(
+        &ctx,
+        "exec of {} by {}: flags {:x}",
+        record.header.pid,
+        record.ppid,
+        record.flags
+    );
     0
 }
 
@@ -162,14 +173,19 @@ fn exec(task: u64, bprm: u64, record: &mut ExecRecord) {
 
 #[inline(always)]
 fn far(facts: &FdFacts) -> (u64, u64) {
-    if facts.kind == FD_PIPE { (facts.object, facts.ino) } else { (facts.peer, facts.peer_ino) }
+    if facts.kind == FD_PIPE {
+        (facts.object, facts.ino)
+    } else {
+        (facts.peer, facts.peer_ino)
+    }
 }
 
 /// DESIGN section 5: each a pipe or a connected AF_UNIX stream, open in the right direction; two different objects, or
 /// one socket for both.
 #[inline(always)]
 fn is_candidate(input: &FdFacts, output: &FdFacts) -> bool {
-    let carries = |facts: &FdFacts| facts.kind == FD_PIPE || (facts.kind == FD_UNIX_STREAM && facts.peer != 0);
+    let carries =
+        |facts: &FdFacts| facts.kind == FD_PIPE || (facts.kind == FD_UNIX_STREAM && facts.peer != 0);
     let distinct = input.object != output.object || input.kind == FD_UNIX_STREAM;
     carries(input) && carries(output) && distinct && input.mode & 1 != 0 && output.mode & 2 != 0
 }
@@ -200,7 +216,11 @@ fn copy_filename(bprm: u64, record: &mut ExecRecord) -> u32 {
     }
     // The count includes the closing NUL, which a cut name has too.
     record.filename_len = (copied - 1) as u16;
-    if copied as usize >= FILENAME_MAX { EXEC_FILENAME_CUT } else { 0 }
+    if copied as usize >= FILENAME_MAX {
+        EXEC_FILENAME_CUT
+    } else {
+        0
+    }
 }
 
 #[inline(always)]
@@ -257,7 +277,11 @@ fn fork(child: u64) {
         return;
     }
     let record = ForkRecord {
-        header: RecordHeader { kind: KIND_FORK, pid, time_ns: now() },
+        header: RecordHeader {
+            kind: KIND_FORK,
+            pid,
+            time_ns: now(),
+        },
         child: child_pid,
         mark: u32::from(inherited),
         child_start_ns: pointer(child, offset!(task_start_boottime)),
@@ -291,7 +315,11 @@ fn exit(task: u64) {
     // SAFETY: as above.
     unsafe { byte.write_volatile(0) };
     let record = ExitRecord {
-        header: RecordHeader { kind: KIND_EXIT, pid, time_ns: now() },
+        header: RecordHeader {
+            kind: KIND_EXIT,
+            pid,
+            time_ns: now(),
+        },
         start_ns: start_of(task),
         mark: u32::from(mark),
         group_exit_code: word(signal, offset!(signal_group_exit_code)),

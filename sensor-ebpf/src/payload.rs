@@ -126,7 +126,12 @@ fn look(regs: u64, result: i64, id: u64, mark: *mut u8) -> bool {
     // SAFETY: no arguments, no effect.
     let task = unsafe { bpf_get_current_task() };
     let number = regs.number();
-    let call = Call { task, id, number, bytes: result as u64 };
+    let call = Call {
+        task,
+        id,
+        number,
+        bytes: result as u64,
+    };
     if word(task, offset!(task_ti_status)) & arch::TS_COMPAT != 0 {
         if let Some(writes) = arch::compat_direction(number) {
             let op = if writes { OP_WRITE } else { OP_READ };
@@ -158,7 +163,11 @@ fn look(regs: u64, result: i64, id: u64, mark: *mut u8) -> bool {
             return false;
         }
         arch::SYS_SPLICE | arch::SYS_TEE => {
-            let out = if plain == arch::SYS_SPLICE { regs.arg2() } else { regs.arg1() };
+            let out = if plain == arch::SYS_SPLICE {
+                regs.arg2()
+            } else {
+                regs.arg1()
+            };
             opaque(&call, regs.arg0() as u32, OP_READ, Loss::UnsupportedSplice);
             opaque(&call, out as u32, OP_WRITE, Loss::UnsupportedSplice);
             return false;
@@ -189,12 +198,18 @@ fn look(regs: u64, result: i64, id: u64, mark: *mut u8) -> bool {
     if flags & MSG_PEEK != 0 {
         return false;
     }
-    let form = if flags & MSG_OOB != 0 { Form::Opaque(Loss::UnsupportedOob) } else { form };
+    let form = if flags & MSG_OOB != 0 {
+        Form::Opaque(Loss::UnsupportedOob)
+    } else {
+        form
+    };
     if let Form::Opaque(loss) = form {
         opaque(&call, regs.arg0() as u32, op, loss);
         return false;
     }
-    let Some((object, value)) = watched(task, regs.arg0() as u32, op) else { return false };
+    let Some((object, value)) = watched(task, regs.arg0() as u32, op) else {
+        return false;
+    };
     if result == 0 {
         if op == OP_READ && form == Form::Buffer && regs.arg2() > 0 {
             end_of_file(object, value, id);
@@ -239,7 +254,11 @@ fn start(
 ) -> bool {
     let Some(carry) = carry::state() else { return false };
     let header = &mut carry.header;
-    header.header = RecordHeader { kind: KIND_CHUNK, pid: (id >> 32) as u32, time_ns: now() };
+    header.header = RecordHeader {
+        kind: KIND_CHUNK,
+        pid: (id >> 32) as u32,
+        time_ns: now(),
+    };
     header.tid = id as u32;
     header.op = op;
     header.object = object;
@@ -296,13 +315,25 @@ fn opaque(call: &Call, fd: u32, op: u32, loss: Loss) {
     if bytes == 0 {
         return;
     }
-    let Some((object, value)) = watched(call.task, fd, op) else { return };
+    let Some((object, value)) = watched(call.task, fd, op) else {
+        return;
+    };
     streams::lose(value, loss, bytes);
     // SAFETY: a valid entry, see `watched`.
-    let (stream, lost_bytes, reasons, lost_count) =
-        unsafe { ((*value).id, (*value).lost_bytes, (*value).lost_reasons, (*value).lost_count) };
+    let (stream, lost_bytes, reasons, lost_count) = unsafe {
+        (
+            (*value).id,
+            (*value).lost_bytes,
+            (*value).lost_reasons,
+            (*value).lost_count,
+        )
+    };
     let record = GapRecord {
-        header: RecordHeader { kind: KIND_GAP, pid: (call.id >> 32) as u32, time_ns: now() },
+        header: RecordHeader {
+            kind: KIND_GAP,
+            pid: (call.id >> 32) as u32,
+            time_ns: now(),
+        },
         object,
         stream,
         lost_bytes,
@@ -321,7 +352,11 @@ fn end_of_file(object: u64, value: *mut StreamValue, id: u64) {
     // SAFETY: a valid entry, see `watched`.
     let stream = unsafe { (*value).id };
     let record = EofRecord {
-        header: RecordHeader { kind: KIND_EOF, pid: (id >> 32) as u32, time_ns: now() },
+        header: RecordHeader {
+            kind: KIND_EOF,
+            pid: (id >> 32) as u32,
+            time_ns: now(),
+        },
         object,
         stream,
     };
@@ -340,6 +375,12 @@ fn uring(id: u64, mark: *mut u8) {
         }
         mark.write_volatile(now | URING_SEEN);
     }
-    let record = UringRecord { header: RecordHeader { kind: KIND_URING, pid: (id >> 32) as u32, time_ns: now() } };
+    let record = UringRecord {
+        header: RecordHeader {
+            kind: KIND_URING,
+            pid: (id >> 32) as u32,
+            time_ns: now(),
+        },
+    };
     emit::lifecycle(&raw const record, size_of::<UringRecord>() as u64);
 }

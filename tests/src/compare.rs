@@ -129,7 +129,9 @@ fn shown(events: &[Event]) -> Vec<Line> {
         let is_request = matches!(event.event.as_str(), "request" | "tool_call");
         let is_answer = matches!(event.event.as_str(), "response" | "tool_result");
         let unanswered = matches!(event.outcome.as_deref(), Some("no_answer" | "cancelled"));
-        if !is_request && !is_answer || is_answer && unanswered {
+        // An answer without a method is one to nothing: a stray of the server's, or one whose request is missed below.
+        let stray = is_answer && event.method.is_none();
+        if !is_request && !is_answer || is_answer && unanswered || stray {
             continue;
         }
         let to_server = event.direction.as_deref() == Some("to_server");

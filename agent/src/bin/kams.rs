@@ -1,4 +1,5 @@
 //! `kams`: see [`kams_agent::cli`].
+#![forbid(unsafe_code)]
 
 use std::fs::File;
 use std::io::{self, BufReader};

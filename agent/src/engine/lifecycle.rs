@@ -24,6 +24,15 @@ impl Engine {
             pid: report.pid,
             start: report.start_ns,
         };
+        let parent = ProcKey {
+            pid: report.ppid,
+            start: report.parent_start_ns,
+        };
+        // Before anything else is looked up: an agent may write its first line at once.
+        let shape = self.shape_of(report);
+        if let Ok(candidate) = candidate::judge(&shape) {
+            self.watch_early(report, candidate.holder, parent);
+        }
         let image = Self::image_of(report);
         let agent = self.recognise(report.pid, report.uid, &image);
         match &agent {
@@ -38,11 +47,6 @@ impl Engine {
         if !report.marks.is_empty() {
             self.starts.insert(report.pid, report.start_ns);
         }
-        let parent = ProcKey {
-            pid: report.ppid,
-            start: report.parent_start_ns,
-        };
-        let shape = self.shape_of(report);
         self.consider(report, &image, shape, proc, parent, false);
     }
 
@@ -57,8 +61,7 @@ impl Engine {
         adopted: bool,
     ) {
         let judged = candidate::judge(&shape);
-        if let Ok(candidate) = &judged {
-            // Before anything is looked up: an agent may write its first line at once.
+        if adopted && let Ok(candidate) = &judged {
             self.watch_early(report, candidate.holder, parent);
         }
         let holder = judged.ok().and_then(|c| self.holder(c.holder, parent));

@@ -3,7 +3,9 @@
 #![no_main]
 
 use kams_detect::Evidence;
-use kams_detect::integrity::{Channel, Definition, Thresholds, deceptive_name, diff, first_sighting, score, shadowing};
+use kams_detect::integrity::{
+    Channel, Definition, Thresholds, deceptive_name, diff, first_sighting, score, shadowing,
+};
 use kams_detect::text::{blobs, reveal};
 use libfuzzer_sys::fuzz_target;
 
@@ -16,20 +18,37 @@ fuzz_target!(|data: &[u8]| {
     for blob in blobs(&text) {
         assert!(text.get(blob.span).is_some());
     }
-    for channel in [Channel::Description, Channel::Parameter, Channel::Instructions, Channel::Result] {
+    for channel in [
+        Channel::Description,
+        Channel::Parameter,
+        Channel::Instructions,
+        Channel::Result,
+    ] {
         let found = score(&text, channel);
         assert!((0.0..=1.0).contains(&found.value));
         for hit in &found.hits {
             assert!(hit.span.start <= hit.span.end && hit.span.end <= text.len());
         }
     }
-    let half = (0..=text.len() / 2).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+    let half = (0..=text.len() / 2)
+        .rev()
+        .find(|i| text.is_char_boundary(*i))
+        .unwrap_or(0);
     let (before, after) = text.split_at(half);
     let _ = deceptive_name(before);
     let _ = shadowing(before, [after]);
-    let change = diff(Some(&Definition::instructions(before)), Some(&Definition::instructions(after)), true, Thresholds::default());
+    let change = diff(
+        Some(&Definition::instructions(before)),
+        Some(&Definition::instructions(after)),
+        true,
+        Thresholds::default(),
+    );
     for finding in change {
-        if let Evidence::Drift { description_after: Some(quote), .. } = finding.evidence {
+        if let Evidence::Drift {
+            description_after: Some(quote),
+            ..
+        } = finding.evidence
+        {
             assert!(quote.chars().count() <= 300);
         }
     }

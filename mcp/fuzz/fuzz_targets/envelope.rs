@@ -29,7 +29,9 @@ fn compare(envelope: &Envelope<'_>) {
         assert_eq!(envelope.json.members().count(), object.len());
     }
     if let Some(result) = &envelope.result {
-        visible::texts(result, &mut |text| assert!(text.path.to_string().starts_with('$')));
+        visible::texts(result, &mut |text| {
+            assert!(text.path.to_string().starts_with('$'))
+        });
     }
     if let Some(error) = &envelope.error {
         visible::error_texts(error, &mut |_| {});

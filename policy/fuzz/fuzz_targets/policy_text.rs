@@ -5,7 +5,9 @@ use kams_policy::{NoFiles, Policy, run_tests, verify};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     match Policy::load("fuzz.yaml", text, &NoFiles) {
         Ok(policy) => assert!(policy.warnings().iter().all(|w| !w.to_string().is_empty())),
         Err(problems) => assert!(problems.iter().any(|p| !p.message.is_empty())),
