@@ -4,7 +4,7 @@
 //! is not missed; that line can then be in the ring before the exec report. It is held back here until the report
 //! comes, which takes some hundred microseconds, at most [`PATIENCE`].
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::event::{SensorEvent, StreamId};
@@ -27,6 +27,8 @@ struct Held {
 pub(crate) struct Order {
     /// Servers whose exec report came and whose end did not.
     servers: HashSet<u32>,
+    /// Servers that ended lately: agents read what they left after their end.
+    ended: VecDeque<(u32, Instant)>,
     /// Streams that need no look any more.
     checked: HashSet<StreamId>,
     held: Vec<Held>,
@@ -79,7 +81,9 @@ impl Order {
             }
             Record::Event(SensorEvent::Exit { pid, .. }) => {
                 let pid = *pid;
-                self.servers.remove(&pid);
+                if self.servers.remove(&pid) {
+                    self.ended.push_back((pid, Instant::now()));
+                }
                 let mut all = self.release(|held| held.server == pid);
                 all.push(record);
                 all
@@ -114,7 +118,18 @@ impl Order {
         if self.checked.contains(&stream) {
             return None;
         }
-        let server = server_of(record).filter(|server| !self.servers.contains(server));
+        let now = Instant::now();
+        while self
+            .ended
+            .front()
+            .is_some_and(|(_, at)| now.duration_since(*at) >= PATIENCE)
+        {
+            self.ended.pop_front();
+        }
+        let reported = |server: &u32| {
+            self.servers.contains(server) || self.ended.iter().any(|(ended, _)| ended == server)
+        };
+        let server = server_of(record).filter(|server| !reported(server));
         if server.is_none() {
             self.remember(stream);
         }
@@ -195,6 +210,14 @@ mod tests {
             objects(&order.pass(gap(1, 13), |_| unreachable!("checked"))),
             [13]
         );
+    }
+
+    #[test]
+    fn what_a_server_left_is_read_after_its_end() {
+        let mut order = Order::default();
+        order.servers.insert(7);
+        order.pass(exit(7), |_| None);
+        assert_eq!(objects(&order.pass(gap(3, 31), |_| Some(7))), [31]);
     }
 
     #[test]

@@ -92,7 +92,8 @@ impl Reader {
                     self.deliver_now(record);
                 }
                 looked = Instant::now();
-                active = false;
+                // What is held back becomes overdue without any record coming in.
+                active = self.order.holds();
             }
             self.wait(if active { TICK } else { IDLE });
         }
