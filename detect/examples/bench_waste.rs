@@ -1,6 +1,7 @@
 //! What the waste rules cost: 10,000 calls of one session, 5 MB of tool definitions, arguments of 100 KB.
 #![expect(clippy::print_stdout, reason = "its output")]
 
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use kams_detect::waste::{Config, LlmCall, Monitor, Request, ToolCall};
@@ -31,7 +32,7 @@ fn run(name: &str, calls: u64, step: u64, arguments: impl Fn(u64) -> Value, requ
     println!(
         "{name}: {calls} calls, {:.1} us each, worst {worst:.1?}, second half / first half {:.2}, {} KB held, {findings} findings",
         whole.as_secs_f64() * 1e6 / f64::from(u32::try_from(calls).unwrap_or(u32::MAX)),
-        (whole - first_half).as_secs_f64() / first_half.as_secs_f64(),
+        whole.saturating_sub(first_half).as_secs_f64() / first_half.as_secs_f64(),
         monitor.bytes() / 1_024,
     );
 }
@@ -53,9 +54,11 @@ fn main() {
         &none,
     );
     let big = |i: u64| {
-        let text: String = (0..6_250)
-            .map(|k: u64| format!("{:016x}", (i << 20 | k).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
-            .collect();
+        let mut text = String::new();
+        for k in 0..6_250 {
+            // Writing into a string cannot fail.
+            write!(text, "{:016x}", (i << 20 | k).wrapping_mul(0x9e37_79b9_7f4a_7c15)).unwrap_or_default();
+        }
         json!({ "text": text })
     };
     run("different arguments of 100 KB", 200, SECOND, big, &none);
