@@ -389,7 +389,8 @@ pub(super) fn task(s: &Sentence<'_>) -> Option<Seen> {
 /// The model is spoken to by name.
 pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
     const GREETINGS: [&str; 6] = ["dear", "hey", "hi", "hello", "ok", "attention"];
-    if !s.any(MODEL) {
+    // Instructions are written for the model: speaking to it there says nothing.
+    if !s.any(MODEL) || s.channel == Channel::Instructions {
         return None;
     }
     let ordered = s.channel == Channel::Result && s.commands(DOING).any(|c| c.1 >= 0.9);
