@@ -12,6 +12,7 @@ mod error;
 mod follow;
 mod out;
 mod pages;
+mod policy;
 mod scan;
 mod show;
 mod table;
@@ -20,17 +21,19 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use kams_export::view::Record;
+use kams_policy::Policy;
 
 pub use args::Args;
 pub use error::CliError;
 pub use out::{Out, Terminal};
 
 /// Reads one recorded session (a path, or `-` for stdin) and hands over the records that the engine makes of
-/// it, in order.
-pub type Replay = fn(&Path, &mut dyn FnMut(Record) -> io::Result<()>) -> anyhow::Result<()>;
+/// it under a policy, in order.
+pub type Replay = fn(&Path, Arc<Policy>, &mut dyn FnMut(Record) -> io::Result<()>) -> anyhow::Result<()>;
 
 /// What works without a daemon, provided by the engine.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,8 @@
 //! The policy from disk: as trustworthy as the configuration, and never replaced by an invalid one.
 
+pub mod in_force;
+pub mod watch;
+
 use std::path::{Path, PathBuf};
 
 use kams_policy::{Files, Policy, Problem};
@@ -42,6 +45,11 @@ impl PolicySource {
     /// This file, which must exist, and may belong to the caller.
     pub fn file(path: PathBuf) -> Self {
         Self { path, explicit: true }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Reads and checks it.

@@ -143,6 +143,11 @@ impl Policy {
         &self.warnings
     }
 
+    /// Mode of servers for which no entry of `servers` says otherwise.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// The rules, in order.
     pub fn rules(&self) -> &[Rule] {
         &self.rules

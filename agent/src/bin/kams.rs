@@ -17,13 +17,16 @@ fn main() -> ExitCode {
     run(Offline { replay })
 }
 
-fn replay(file: &Path, emit: &mut dyn FnMut(Record) -> io::Result<()>) -> anyhow::Result<()> {
+fn replay(
+    file: &Path,
+    policy: Arc<Policy>,
+    emit: &mut dyn FnMut(Record) -> io::Result<()>,
+) -> anyhow::Result<()> {
     let name = file
         .file_stem()
         .unwrap_or(file.as_os_str())
         .to_string_lossy()
         .into_owned();
     let mut input = BufReader::new(File::open(file).with_context(|| file.display().to_string())?);
-    replay::replay(&name, Arc::new(Policy::default_policy()), &mut input, emit)
-        .with_context(|| file.display().to_string())
+    replay::replay(&name, policy, &mut input, emit).with_context(|| file.display().to_string())
 }

@@ -17,6 +17,8 @@ use kams_agent::engine::live::Live;
 use kams_agent::engine::registry::Registry;
 use kams_agent::engine::{Command, Engine, EngineError, Shared};
 use kams_agent::policy_file::PolicySource;
+use kams_agent::policy_file::in_force::PolicyInForce;
+use kams_agent::policy_file::watch::watch_policy;
 use kams_agent::salt;
 use kams_export::metrics::{LabelLimits, Metrics};
 use kams_export::view::Time;
@@ -159,18 +161,30 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     }
     let store = Arc::new(store);
     metrics.policy_reload(Some(rules.hash()));
-    let judge = Judge::new(Arc::new(rules), salt, Some(Arc::clone(&store)));
+    let rules = Arc::new(rules);
+    let judge = Judge::new(Arc::clone(&rules), salt, Some(Arc::clone(&store)));
     let current = Arc::new(ArcSwap::from_pointee(config.clone()));
     let (commands, queue) = mpsc::channel(64);
+    let in_force = Arc::new(PolicyInForce::new(
+        policy.clone(),
+        rules,
+        commands.clone(),
+        Arc::clone(&metrics),
+    ));
     let backend: Arc<dyn Backend> = Arc::new(DaemonBackend::new(
         live.clone(),
         Arc::clone(&shared),
         commands.clone(),
         Arc::clone(&current),
         store,
+        Arc::clone(&in_force),
     ));
     let (stop, stopped) = watch::channel(false);
     let engine = start_engine(config, live, shared, judge, queue).await?;
+    if let Err(error) = watch_policy(&in_force, stopped.clone()) {
+        let path = policy.path().display();
+        tracing::warn!(%error, "{path}: changes are not noticed; `kams policy reload` or SIGHUP reads it again");
+    }
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(admin.serve(Arc::clone(&backend), Arc::clone(&metrics), stopped.clone()));
     if let Some(scrape) = scrape {
@@ -187,7 +201,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         tokio::select! {
             _ = interrupt.recv() => break Ok(()),
             _ = terminate.recv() => break Ok(()),
-            _ = hangup.recv() => reload(sources, policy, &current, &commands, &group, &metrics).await,
+            _ = hangup.recv() => reload(sources, &in_force, &current, &commands, &group, &metrics).await,
             Some(ended) = tasks.join_next() => {
                 break ended.map_err(anyhow::Error::from).and_then(|r| r.context("a server ended"));
             }
@@ -241,7 +255,7 @@ async fn start_engine(
 
 async fn reload(
     sources: &Sources,
-    policy: &PolicySource,
+    in_force: &Arc<PolicyInForce>,
     current: &ArcSwap<Config>,
     commands: &mpsc::Sender<Command>,
     group: &kams_agent::admin::AdminGroup,
@@ -263,16 +277,8 @@ async fn reload(
             tracing::error!("the configuration is refused, the running one stays:\n{problems}");
         }
     }
-    match policy.load() {
-        Ok(rules) => {
-            metrics.policy_reload(Some(rules.hash()));
-            drop(commands.send(Command::Policy(Arc::new(rules))).await);
-            tracing::info!("policy reloaded");
-        }
-        Err(problems) => {
-            metrics.policy_reload(None);
-            tracing::error!("the policy is refused, the running one stays:\n{problems}");
-        }
-    }
+    let in_force = Arc::clone(in_force);
+    // What came of it is logged and counted there.
+    drop(tokio::task::spawn_blocking(move || in_force.reload().is_ok()).await);
     drop(sd_notify::notify(&[sd_notify::NotifyState::Ready]));
 }

@@ -8,6 +8,7 @@ use kams_export::view::{EventKind, Time};
 
 use super::baseline::Baseline;
 use super::detect::Detect;
+use super::policy::PolicyCommand;
 use super::scan::Scan;
 use crate::admin::Selection;
 
@@ -112,6 +113,9 @@ pub enum Command {
     /// What servers' definitions were, and what is decided about changes.
     #[command(subcommand)]
     Baseline(Baseline),
+    /// Check, test, explain and reload the rules.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// What the kernel offers, what is used, what is missing and what to do.
     Doctor,
     /// Try a text, a name, arguments or a file of cases against the detectors; needs no daemon.
@@ -123,6 +127,9 @@ pub enum Command {
         /// Recorded sessions; `-` reads standard input.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// Judge by this policy instead of the default one.
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
         /// Exit with 1 if there is a finding at or above this severity.
         #[arg(long, value_parser = parse_severity, value_name = "SEVERITY")]
         fail_on: Option<Severity>,

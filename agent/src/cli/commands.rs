@@ -10,7 +10,7 @@ use super::client::Client;
 use super::detect;
 use super::follow::{self, Request};
 use super::show::{self, LiveView};
-use super::{CliError, Ended, Offline, Out, baseline, pages, say, scan};
+use super::{CliError, Ended, Offline, Out, baseline, pages, policy, say, scan};
 use crate::admin::Selection;
 
 /// What the table form of `events` shows unless types are asked for: one line per server and per finished call.
@@ -32,7 +32,12 @@ pub(super) fn run(args: &Args, offline: Offline, out: &mut Out) -> Result<Ended,
         Command::Completions { shell } => pages::completions(*shell, out)?,
         Command::Man { folder } => pages::man(folder.as_deref(), out)?,
         Command::Detect(detect) => return detect::run(detect, out),
-        Command::Replay { files, fail_on } => return replay(files, *fail_on, offline, out),
+        Command::Replay {
+            files,
+            policy,
+            fail_on,
+        } => return replay(files, policy.as_deref(), *fail_on, offline, out),
+        Command::Policy(command) if !command.is_online() => return policy::run(command, out),
         online => {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -110,6 +115,7 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
             return records(client, "/v1/findings", stream, selection, *fail_on, out).await;
         }
         Command::Baseline(verb) => return baseline::run(client, verb, out).await,
+        Command::Policy(command) => return policy::online(client, command, out).await,
         Command::Scan(scan) => return scan::run(client, scan, out).await,
         Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
         Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,
@@ -205,10 +211,15 @@ async fn switch(client: &Client, route: &str, done: &str, out: &mut Out) -> Resu
 
 fn replay(
     files: &[std::path::PathBuf],
+    policy: Option<&std::path::Path>,
     fail_on: Option<Severity>,
     offline: Offline,
     out: &mut Out,
 ) -> Result<Ended, CliError> {
+    let rules = match policy {
+        Some(file) => std::sync::Arc::new(policy::text::strict(file)?),
+        None => std::sync::Arc::new(kams_policy::Policy::default_policy()),
+    };
     let mut view = LiveView::new(false, fail_on);
     for file in files {
         let mut written = Ok(());
@@ -220,7 +231,7 @@ fn replay(
             }
             shown
         };
-        let replayed = (offline.replay)(file, &mut emit);
+        let replayed = (offline.replay)(file, std::sync::Arc::clone(&rules), &mut emit);
         written?;
         replayed.map_err(|error| CliError::Replay {
             file: kams_export::text::visible(&file.to_string_lossy()),

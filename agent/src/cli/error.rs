@@ -64,6 +64,9 @@ pub enum CliError {
         /// Why.
         why: String,
     },
+    /// A policy that does not load; the text has a line per place and excerpt.
+    #[error("{0}")]
+    Policy(String),
     /// Rows that could not be judged; the others were.
     #[error("{file}: {bad} rows could not be judged; the first is line {number}: {why}")]
     Rows {

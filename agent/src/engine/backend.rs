@@ -2,6 +2,7 @@
 
 pub mod baselines;
 mod findings;
+pub mod policy;
 mod usage;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use super::live::Live;
 use super::{Command, Shared, doctor};
 use crate::admin::{Backend, BackendError, Feed, FindingQuery, Scope, ServerQuery, ToolQuery, Viewer};
 use crate::config::Config;
+use crate::policy_file::in_force::PolicyInForce;
 
 /// The daemon as the admin API sees it.
 pub struct DaemonBackend {
@@ -27,6 +29,7 @@ pub struct DaemonBackend {
     commands: mpsc::Sender<Command>,
     config: Arc<arc_swap::ArcSwap<Config>>,
     store: Arc<Store>,
+    policy: Arc<PolicyInForce>,
     started: (Time, Instant),
     kernel: String,
 }
@@ -39,6 +42,7 @@ impl DaemonBackend {
         commands: mpsc::Sender<Command>,
         config: Arc<arc_swap::ArcSwap<Config>>,
         store: Arc<Store>,
+        policy: Arc<PolicyInForce>,
     ) -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
             .unwrap_or_default()
@@ -50,6 +54,7 @@ impl DaemonBackend {
             commands,
             config,
             store,
+            policy,
             started: (Time::now(), Instant::now()),
             kernel,
         }
@@ -141,6 +146,9 @@ impl Backend for DaemonBackend {
         }
         if losses.iter().any(|l| l.count > 0) {
             notes.push("Something was lost since the start; `kams doctor` says what to do.".to_owned());
+        }
+        if let Some(refused) = self.policy.refused() {
+            notes.push(refused.note());
         }
         let coverage = self.coverage(scope);
         let tables = self.live.registry.lock();
@@ -277,6 +285,7 @@ impl Backend for DaemonBackend {
     ) -> Result<Value, BackendError> {
         match name {
             "baselines" => self.baselines(scope, parameters),
+            "policy" => self.show_policy(parameters),
             _ => Err(BackendError::Unsupported {
                 name: name.to_owned(),
             }),
@@ -286,6 +295,7 @@ impl Backend for DaemonBackend {
     fn command(&self, name: &str, viewer: &Viewer, body: Value) -> Result<Value, BackendError> {
         match name {
             "baseline" => self.decide(viewer, body),
+            "policy" => self.order_policy(viewer, body),
             _ => Err(BackendError::Unsupported {
                 name: name.to_owned(),
             }),

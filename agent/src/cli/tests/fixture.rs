@@ -294,7 +294,11 @@ impl Write for Page {
     }
 }
 
-fn no_replay(_: &Path, _: &mut dyn FnMut(Record) -> io::Result<()>) -> anyhow::Result<()> {
+fn no_replay(
+    _: &Path,
+    _: Arc<kams_policy::Policy>,
+    _: &mut dyn FnMut(Record) -> io::Result<()>,
+) -> anyhow::Result<()> {
     anyhow::bail!("no engine here")
 }
 

@@ -24,7 +24,11 @@ fn with(offline: Offline, words: &[&str]) -> (Result<Ended, CliError>, String) {
 }
 
 /// An engine that finds one call and one finding in every file but `bad`.
-fn engine(file: &Path, emit: &mut dyn FnMut(Record) -> io::Result<()>) -> anyhow::Result<()> {
+fn engine(
+    file: &Path,
+    _: std::sync::Arc<kams_policy::Policy>,
+    emit: &mut dyn FnMut(Record) -> io::Result<()>,
+) -> anyhow::Result<()> {
     anyhow::ensure!(file != Path::new("bad"), "line 3 is no JSON");
     emit(result("add", Outcome::Ok, 100, 9, 0))?;
     emit(Record::Finding(finding("HIGH", 1)))?;

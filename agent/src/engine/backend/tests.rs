@@ -101,12 +101,19 @@ async fn decisions_reach_judge_and_store_and_reports_only_own_agents() {
         }
     });
     let config = Arc::new(arc_swap::ArcSwap::from_pointee(Config::default()));
+    let in_force = Arc::new(crate::policy_file::in_force::PolicyInForce::new(
+        crate::policy_file::PolicySource::file(folder.path().join("policy.yaml")),
+        Arc::new(Policy::default_policy()),
+        commands.clone(),
+        Arc::clone(&metrics),
+    ));
     let backend = DaemonBackend::new(
         live,
         Arc::new(Shared::default()),
         commands,
         config,
         Arc::clone(&store),
+        in_force,
     );
     let path = folder.path().join("k.sock");
     let server = AdminServer::bind(&path, Some(nix::unistd::getegid().as_raw()), Limits::default()).unwrap();
