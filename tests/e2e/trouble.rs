@@ -2,6 +2,7 @@
 
 mod daemon;
 mod odd;
+mod secrets;
 mod users;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         odd::trials(context),
         users::trials(context),
         daemon::trials(context),
+        secrets::trials(context),
     ]
     .into_iter()
     .flatten()
