@@ -49,6 +49,10 @@ use outside::Outside;
 use servers::Server;
 use sink::Sink;
 
+/// Seconds without an agent after which the payload probe leaves the host. Agents come in bursts, and attaching takes
+/// about as long as a hasty one needs for its first line.
+const REST_AFTER: u32 = 15;
+
 /// What the rest of the daemon asks of the engine.
 #[derive(Debug)]
 pub enum Command {
@@ -411,7 +415,7 @@ impl Engine {
         let Some(running) = &self.running else { return };
         let idle = self.endpoints.is_empty() && self.servers.is_empty();
         self.idle_ticks = if idle { self.idle_ticks + 1 } else { 0 };
-        if self.idle_ticks == 3
+        if self.idle_ticks == REST_AFTER
             && let Err(error) = running.control.detach_payload()
         {
             tracing::warn!(%error, "the payload probe could not be detached");

@@ -6,7 +6,7 @@ use super::{Engine, outside};
 use crate::discover::agents::{AgentName, is_interpreter};
 use crate::discover::candidate::{self, ExecShape, FarEnd};
 use crate::discover::identity::{Blind, Launch, Resolved, identify};
-use crate::discover::tracker::{Exec, Holder, ProcKey, ProgramKey, Seen};
+use crate::discover::tracker::{ExeKey, Exec, Holder, ProcKey, ProgramKey, Seen};
 
 /// Ancestors looked at for one that holds the agent's end.
 const ANCESTORS: usize = 16;
@@ -340,13 +340,28 @@ impl Engine {
             self.start_of(pid)?
         };
         let proc = ProcKey { pid, start };
-        let agent = self
+        let endpoint = self
             .endpoints
             .get(&pid)
+            .filter(|endpoint| endpoint.start == start);
+        let agent = endpoint
             .and_then(|e| e.agent.as_ref())
             .map(|known| known.name.clone());
-        let facts = procs::facts(pid)?;
-        let program = self.program(pid, facts.uid, &image(&facts))?;
+        let program = procs::facts(pid).and_then(|facts| self.program(pid, facts.uid, &image(&facts)));
+        let program = match (program, &agent) {
+            (Some(program), _) => program,
+            // An agent that has ended since: what it ran no longer matters, nothing has to be learned.
+            (None, Some(agent)) => ProgramKey {
+                exe: ExeKey {
+                    path: agent.name.clone(),
+                    device: 0,
+                    inode: 0,
+                    mtime: 0,
+                },
+                script: None,
+            },
+            (None, None) => return None,
+        };
         Some(Holder { proc, agent, program })
     }
 

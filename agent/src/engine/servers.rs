@@ -102,10 +102,10 @@ impl Engine {
             server_pid: report.pid,
             transport,
         };
-        let begins = match (adopted, report.watched) {
-            (true, _) => Begins::Midway,
-            (false, true) => Begins::AtStart,
-            (false, false) => Begins::Unsure,
+        let begins = if report.watched {
+            Begins::AtStart
+        } else {
+            Begins::Unsure
         };
         let limits = Limits {
             max_message: self.config.sensor.max_message,

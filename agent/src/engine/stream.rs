@@ -33,8 +33,6 @@ pub struct Piece {
 pub enum Begins {
     /// At the stream's first byte.
     AtStart,
-    /// In the middle: what comes before the first newline is the rest of a line.
-    Midway,
     /// Between two calls, perhaps after the first ones: a piece that does not begin like a message is the rest of
     /// a line.
     Unsure,
@@ -53,10 +51,7 @@ pub struct Stream {
 impl Stream {
     /// A stream that is read from where `begins` says. `cap` is the longest line in bytes.
     pub fn new(cap: usize, begins: Begins) -> Self {
-        let framer = match begins {
-            Begins::AtStart | Begins::Unsure => Framer::new(cap),
-            Begins::Midway => Framer::mid_stream(cap),
-        };
+        let framer = Framer::new(cap);
         Self {
             framer,
             unsure: begins == Begins::Unsure,
