@@ -28,7 +28,7 @@ impl Default for SensorOptions {
     fn default() -> Self {
         Self {
             ring_bytes: 64 * 1024 * 1024,
-            queue_bytes: 256 * 1024 * 1024,
+            queue_bytes: 768 * 1024 * 1024,
             max_streams: 16 * 1024,
             object: std::env::var_os(OBJECT_ENV).map(PathBuf::from),
             force_bounded: false,
