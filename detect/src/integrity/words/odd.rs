@@ -1,8 +1,8 @@
 //! Reading what is no plain ASCII word.
 
 use super::shape::{Script, address, humps, script_kind, secret_path};
-use super::{LONGEST_SENTENCE, Reader, Word, fold};
-use crate::integrity::lexicon::{Classes, DANGER, IDENT, NEG, PATH, WordHash};
+use super::{LONGEST_SENTENCE, Reader, fold};
+use crate::integrity::lexicon::{DANGER, IDENT, NEG, PATH, WordHash};
 use crate::text::lookalike;
 
 impl Reader<'_> {
