@@ -26,7 +26,7 @@
 //! Names: all right. Drift: 120 of 120 rows have their classes; every malicious delta is at least 0.60, every
 //! benign one below 0.19.
 //!
-//! What to expect on new wording: 91 attacks in the project's own words, in eleven languages, were scored in two
+//! What to expect on new wording: 91 attacks in the project's own words, in English and eleven more languages, were scored in two
 //! batches. Share on first sight, before anything was changed for them:
 //!
 //! | batch | descriptions at 0.30, 0.55 | results at 0.30, 0.55 |
