@@ -93,8 +93,7 @@ impl Judge {
         let weight = visible::texts(result, &mut |text: Text<'_, '_>| {
             digest = digest.rotate_left(7) ^ behaviour::digest(text.text.as_bytes());
             if findings.len() < MOST
-                && let Some(finding) =
-                    integrity::result_text(&text.text, tool, &text.path.to_string(), thresholds)
+                && let Some(finding) = integrity::result_text(&text.text, tool, &text.path, thresholds)
             {
                 findings.push(finding);
             }
@@ -107,7 +106,7 @@ impl Judge {
     }
 
     fn text(&mut self, case: &Case<'_>, text: &str, path: &str, tool: Option<&str>, sink: &mut dyn Sink) {
-        if let Some(finding) = integrity::result_text(text, tool, path, self.thresholds) {
+        if let Some(finding) = integrity::result_text(text, tool, &path, self.thresholds) {
             self.report(case, &finding, sink);
         }
     }
