@@ -5,9 +5,13 @@
 //! number becomes a string; its quotes are escaped as deep as it stands. Where a secret was seen only after
 //! decoding, the whole encoded run goes.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::egress::{Class, ClassSet, Hit, hits, outgoing};
+use crate::egress::{Class, ClassSet, Hit, hits, outgoing, text_hits};
+
+/// Shortest text that can hold a value worth hiding, in bytes.
+const SHORTEST: usize = 8;
 
 /// Rounds after which redaction stops: what a replacement leaves beside it can look like something new, rarely twice.
 const MAX_ROUNDS: usize = 4;
@@ -26,6 +30,32 @@ pub fn redact_message(message: &[u8], classes: ClassSet) -> Option<Vec<u8>> {
             .flat_map(|region| found(bytes, region, classes))
             .collect()
     })
+}
+
+/// A name, id or place that a client or server chose, fit for events, labels and logs: values of sensitive classes
+/// are replaced. Telephone numbers and mere entropy stay, because ids look like that and are needed to tell things
+/// apart; [`betrays`] is for what has no such need.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    let spans = sensitive(text, false);
+    if spans.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(String::from_utf8_lossy(&replace(text.as_bytes(), &spans)).into_owned())
+}
+
+/// Whether a text from arguments or results, such as the key of a member, holds a value of a sensitive class or is
+/// itself an opaque credential.
+pub fn betrays(text: &str) -> bool {
+    !sensitive(text, true).is_empty()
+}
+
+fn sensitive(text: &str, whole: bool) -> Vec<Hit> {
+    if text.len() < SHORTEST {
+        return Vec::new();
+    }
+    let mut found = text_hits(text.as_bytes(), whole);
+    found.retain(|hit| whole || !matches!(hit.class, Class::Phone | Class::HighEntropySecret));
+    found
 }
 
 /// What stands for a value of `class`.
@@ -104,6 +134,32 @@ mod tests {
             format!("{{ \"a\" : 1.50,\t\"text\":\"caf\\u00e9 {secret} \\ud83d\\ude00\\/\" , \"b\":[ ]}}");
         let after = all(&before);
         assert_eq!(after, before.replace(&secret, "[kams:redacted:github_token]"));
+    }
+
+    #[test]
+    fn names_are_shown_without_the_credentials_in_them() {
+        let secret = token(BODY);
+        assert_eq!(
+            shown(&format!("resource://{secret}/readme")),
+            "resource://[kams:redacted:github_token]/readme"
+        );
+        assert_eq!(
+            shown("postgres://app:hunter2-but-longer@db.internal/main"),
+            "postgres://app:[kams:redacted:named_secret]@db.internal/main"
+        );
+        for name in [
+            "echo",
+            "list_directory",
+            "get-structured-content",
+            "mcp__github__create_pull_request",
+            "f2d1a7c0-5b43-4d5e-9a51-8f4b6c7d2e10",
+            "toolu_01XbQ8Zt3mKp9wRsVn5YcLdE",
+            "notifications/tools/list_changed",
+            "file:///srv/notes/2026-11-30.md",
+        ] {
+            assert_eq!(shown(name), name);
+        }
+        assert!(betrays(BODY) && betrays(&secret) && !betrays("description"));
     }
 
     #[test]
