@@ -49,6 +49,26 @@ pub fn betrays(text: &str) -> bool {
     !sensitive(text, true).is_empty()
 }
 
+/// What is wrong with a JSON text or value, without the values that the library's own message quotes.
+pub fn json_error(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    // Errors of syntax name a place and a character class, and "missing" and "duplicate" our own members.
+    if !error.is_data() || text.starts_with("missing field") || text.starts_with("duplicate field") {
+        return text;
+    }
+    let Some((found, expected)) = text.rsplit_once(", expected ") else {
+        return "a value that is not allowed here".to_owned();
+    };
+    let name = found
+        .strip_prefix("unknown field `")
+        .and_then(|rest| rest.strip_suffix('`'))
+        .filter(|name| !betrays(name));
+    match name {
+        Some(name) => format!("unknown member `{name}`, expected {expected}"),
+        None => format!("not what belongs here: expected {expected}"),
+    }
+}
+
 fn sensitive(text: &str, whole: bool) -> Vec<Hit> {
     if text.len() < SHORTEST {
         return Vec::new();
@@ -160,6 +180,36 @@ mod tests {
             assert_eq!(shown(name), name);
         }
         assert!(betrays(BODY) && betrays(&secret) && !betrays("description"));
+    }
+
+    #[test]
+    fn errors_quote_no_value() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "only its errors matter")]
+        struct Row {
+            count: u32,
+            kind: Kind,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        enum Kind {
+            Plain,
+        }
+        let secret = token(BODY);
+        let told = |text: String| json_error(&serde_json::from_str::<Row>(&text).unwrap_err());
+        for text in [
+            format!(r#"{{"count": "{secret}"}}"#),
+            format!(r#"{{"count": 1, "kind": "{secret}"}}"#),
+            format!(r#"{{"{secret}": 1}}"#),
+            format!(r#""{secret}, expected {secret}""#),
+            format!(r#"{{"count": {secret}"#),
+        ] {
+            let said = told(text);
+            assert!(!said.contains(&secret[4..12]), "{said}");
+        }
+        assert!(told(r#"{"cuont": 1}"#.to_owned()).starts_with("unknown member `cuont`, expected `count`"));
+        assert!(told(r#"{"count": 1}"#.to_owned()).contains("missing field `kind`"));
+        assert!(told(r#"{"count": "x"}"#.to_owned()).contains("expected u32"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kams_detect::behaviour::{self, Call};
 use kams_detect::cost;
 use kams_detect::integrity;
+use kams_detect::redact::betrays;
 use kams_mcp::event::{Asked, Outcome, Response, ResponseKind, ToolResult};
 use kams_mcp::visible::{self, Text};
 use kams_mcp::{Event, Json, Method};
@@ -30,7 +31,9 @@ impl Judge {
         let about = &response.asked;
         match (&response.kind, &response.result) {
             (ResponseKind::Prompt | ResponseKind::Resource, Some(result)) => {
-                self.texts(case, result, about.subject.as_deref(), sink);
+                // A query may be signed; what stands before it says which resource it is.
+                let subject = about.subject.as_deref().and_then(|s| s.split(['?', '#']).next());
+                self.texts(case, result, subject, sink);
             }
             _ if about.method == Method::ToolsCall => {
                 if let (Outcome::RpcError(_), Some(error)) = (response.outcome, &response.error) {
@@ -94,7 +97,7 @@ impl Judge {
             digest = digest.rotate_left(7) ^ behaviour::digest(text.text.as_bytes());
             if findings.len() < MOST
                 && let Some(finding) =
-                    integrity::result_text(&text.text, tool, &text.path.to_string(), thresholds)
+                    integrity::result_text(&text.text, tool, &text.path.masked(&betrays), thresholds)
             {
                 findings.push(finding);
             }
