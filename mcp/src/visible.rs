@@ -37,13 +37,21 @@ enum Segment<'a> {
     Index(usize),
 }
 
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Path<'_> {
+    /// The path with a star for each key that `hide` wants hidden: keys are content as much as values are.
+    pub fn masked(&self, hide: &dyn Fn(&str) -> bool) -> String {
         let mut text = String::from("$");
         for segment in self.0 {
             match segment {
                 // Cut first: a key of megabytes must not be read again for each value below it.
-                Segment::Key(key) => push_key(&mut text, &unescape(cut(key, MAX_RAW_KEY))),
+                Segment::Key(key) => {
+                    let key = unescape(cut(key, MAX_RAW_KEY));
+                    if hide(&key) {
+                        text.push_str(".*");
+                    } else {
+                        push_key(&mut text, &key);
+                    }
+                }
                 Segment::Index(index) => text.extend(["[", &index.to_string(), "]"]),
             }
             if text.len() > MAX_PATH {
@@ -52,7 +60,13 @@ impl fmt::Display for Path<'_> {
                 break;
             }
         }
-        f.write_str(&text)
+        text
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.masked(&|_| false))
     }
 }
 

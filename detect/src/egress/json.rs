@@ -266,7 +266,7 @@ mod tests {
         let mut names = Vec::new();
         walk(doc.as_bytes(), |place, item| {
             if let Item::Text(_) = item {
-                names.push(place.key().map(std::borrow::Cow::into_owned).unwrap_or_default());
+                names.push(place.key().map(Cow::into_owned).unwrap_or_default());
             }
         });
         assert!(
