@@ -3,6 +3,7 @@
 pub mod baselines;
 mod findings;
 pub mod policy;
+pub mod runs;
 mod usage;
 
 use std::sync::Arc;
