@@ -79,3 +79,6 @@ impl Judge {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
