@@ -130,17 +130,18 @@ pub(crate) fn held(db: &Connection, held: Held) -> Result<Vec<String>, StoreErro
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Records of one run, oldest first; at most `limit`.
+/// Records of one run, of one user's or of anybody's, oldest first; at most `limit`.
 pub(crate) fn of_run(
     db: &Connection,
-    user: &str,
+    uid: Option<u32>,
     run: &str,
     limit: u32,
 ) -> Result<Vec<DecisionRow>, StoreError> {
     let mut query = db.prepare_cached(
-        "SELECT n, at, uid, user, run, record FROM decisions WHERE run = ?1 AND user = ?2 ORDER BY n LIMIT ?3",
+        "SELECT n, at, uid, user, run, record FROM decisions WHERE run = ?1 AND (?2 IS NULL OR uid = ?2)
+         ORDER BY n LIMIT ?3",
     )?;
-    let rows = query.query_map(params![run, user, limit], row)?;
+    let rows = query.query_map(params![run, uid, limit], row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 

@@ -97,8 +97,13 @@ impl Store {
     }
 
     /// Records of one run, oldest first; at most `limit`.
-    pub fn decisions_of(&self, user: &str, run: &str, limit: u32) -> Result<Vec<DecisionRow>, StoreError> {
-        decision::of_run(&self.reader(), user, run, limit)
+    pub fn decisions_of(
+        &self,
+        uid: Option<u32>,
+        run: &str,
+        limit: u32,
+    ) -> Result<Vec<DecisionRow>, StoreError> {
+        decision::of_run(&self.reader(), uid, run, limit)
     }
 
     /// The last records of the newest `limit` runs and the newest record of all, in order.

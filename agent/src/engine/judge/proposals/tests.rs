@@ -178,8 +178,8 @@ fn misuse(judge: &mut Judge) -> String {
     run.id.clone()
 }
 
-fn records(store: &Store, user: &str, run: &str) -> Vec<Record> {
-    let rows = store.decisions_of(user, run, 1_000).unwrap();
+fn records(store: &Store, run: &str) -> Vec<Record> {
+    let rows = store.decisions_of(Some(1000), run, 1_000).unwrap();
     rows.iter()
         .map(|row| serde_json::from_str(&row.record).unwrap())
         .collect()
@@ -192,7 +192,7 @@ fn a_run_can_be_exported_and_a_tampered_export_shows() {
     let mut judge = judge(&store);
     let run = misuse(&mut judge);
     store.flush(Duration::from_mins(1)).unwrap();
-    let kept = records(&store, "user1000", &run);
+    let kept = records(&store, &run);
     assert!(
         kept.iter()
             .any(|record| record.body.decision == "block" && !record.body.enforced)
@@ -298,7 +298,7 @@ fn what_is_held_survives_a_restart_until_its_end_and_a_pending_request_is_denied
     store.flush(Duration::from_mins(1)).unwrap();
     assert_eq!(store.held(kams_store::Held::Restriction).unwrap().len(), 1);
     assert!(store.held(kams_store::Held::Approval).unwrap().is_empty());
-    let told = records(&store, "ana", "r1");
+    let told = records(&store, "r1");
     assert_eq!(told.last().unwrap().body.decision, "denied_restart");
     assert_eq!(judge.gate.uid("ana"), Some(1000));
 }
