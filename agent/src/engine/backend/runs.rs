@@ -284,3 +284,6 @@ fn groups_of(viewer: &Viewer) -> Vec<String> {
     })
     .collect()
 }
+
+#[cfg(test)]
+mod tests;
