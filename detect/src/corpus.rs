@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::egress::Salt;
 use crate::finding::{Evidence, Finding};
 use crate::integrity::Thresholds;
+use crate::redact::shown;
 
 /// How rows are to be judged.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ pub fn judge(row: &Value, options: &Options) -> Result<Value, CorpusError> {
         "secret" | "args" => return Ok(egress::row(row, &options.salt)),
         "behaviour" => return Ok(behaviour::row(row)),
         "waste_rule" => return waste::row(row),
-        other => return Err(CorpusError::UnknownKind(other.to_owned())),
+        other => return Err(CorpusError::UnknownKind(shown(other).into_owned())),
     };
     out.insert("id".to_owned(), row.get("id").cloned().unwrap_or(Value::Null));
     Ok(Value::Object(out))

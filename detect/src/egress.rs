@@ -115,6 +115,14 @@ pub(crate) fn hits(document: &[u8], report: &mut Report<'_>) -> Vec<Hit> {
     scan_document(document, 0, report)
 }
 
+/// All matches in a plain text; `whole`: the text itself may be an opaque credential.
+pub(crate) fn text_hits(text: &[u8], whole: bool) -> Vec<Hit> {
+    let context = Context { key: None, whole };
+    let mut hits = scan(text, context, &mut |_, _, _| {});
+    span::resolve(&mut hits);
+    hits
+}
+
 fn scan_document(document: &[u8], level: u8, report: &mut Report<'_>) -> Vec<Hit> {
     let mut all = Vec::new();
     walk(document, |place, item| match item {

@@ -5,9 +5,13 @@
 //! number becomes a string; its quotes are escaped as deep as it stands. Where a secret was seen only after
 //! decoding, the whole encoded run goes.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::egress::{Class, ClassSet, Hit, hits, outgoing};
+use crate::egress::{Class, ClassSet, Hit, hits, outgoing, text_hits};
+
+/// Shortest text that can hold a value worth hiding, in bytes.
+const SHORTEST: usize = 8;
 
 /// Rounds after which redaction stops: what a replacement leaves beside it can look like something new, rarely twice.
 const MAX_ROUNDS: usize = 4;
@@ -26,6 +30,52 @@ pub fn redact_message(message: &[u8], classes: ClassSet) -> Option<Vec<u8>> {
             .flat_map(|region| found(bytes, region, classes))
             .collect()
     })
+}
+
+/// A name, id or place that a client or server chose, fit for events, labels and logs: values of sensitive classes
+/// are replaced. Telephone numbers and mere entropy stay, because ids look like that and are needed to tell things
+/// apart; [`betrays`] is for what has no such need.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    let spans = sensitive(text, false);
+    if spans.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(String::from_utf8_lossy(&replace(text.as_bytes(), &spans)).into_owned())
+}
+
+/// Whether a text from arguments or results, such as the key of a member, holds a value of a sensitive class or is
+/// itself an opaque credential.
+pub fn betrays(text: &str) -> bool {
+    !sensitive(text, true).is_empty()
+}
+
+/// What is wrong with a JSON text or value, without the values that the library's own message quotes.
+pub fn json_error(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    // Errors of syntax name a place and a character class, and "missing" and "duplicate" our own members.
+    if !error.is_data() || text.starts_with("missing field") || text.starts_with("duplicate field") {
+        return text;
+    }
+    let Some((found, expected)) = text.rsplit_once(", expected ") else {
+        return "a value that is not allowed here".to_owned();
+    };
+    let name = found
+        .strip_prefix("unknown field `")
+        .and_then(|rest| rest.strip_suffix('`'))
+        .filter(|name| !betrays(name));
+    match name {
+        Some(name) => format!("unknown member `{name}`, expected {expected}"),
+        None => format!("not what belongs here: expected {expected}"),
+    }
+}
+
+fn sensitive(text: &str, whole: bool) -> Vec<Hit> {
+    if text.len() < SHORTEST {
+        return Vec::new();
+    }
+    let mut found = text_hits(text.as_bytes(), whole);
+    found.retain(|hit| whole || !matches!(hit.class, Class::Phone | Class::HighEntropySecret));
+    found
 }
 
 /// What stands for a value of `class`.
@@ -104,6 +154,62 @@ mod tests {
             format!("{{ \"a\" : 1.50,\t\"text\":\"caf\\u00e9 {secret} \\ud83d\\ude00\\/\" , \"b\":[ ]}}");
         let after = all(&before);
         assert_eq!(after, before.replace(&secret, "[kams:redacted:github_token]"));
+    }
+
+    #[test]
+    fn names_are_shown_without_the_credentials_in_them() {
+        let secret = token(BODY);
+        assert_eq!(
+            shown(&format!("resource://{secret}/readme")),
+            "resource://[kams:redacted:github_token]/readme"
+        );
+        assert_eq!(
+            shown("postgres://app:hunter2-but-longer@db.internal/main"),
+            "postgres://app:[kams:redacted:named_secret]@db.internal/main"
+        );
+        for name in [
+            "echo",
+            "list_directory",
+            "get-structured-content",
+            "mcp__github__create_pull_request",
+            "f2d1a7c0-5b43-4d5e-9a51-8f4b6c7d2e10",
+            "toolu_01XbQ8Zt3mKp9wRsVn5YcLdE",
+            "notifications/tools/list_changed",
+            "file:///srv/notes/2026-11-30.md",
+        ] {
+            assert_eq!(shown(name), name);
+        }
+        assert!(betrays(BODY) && betrays(&secret) && !betrays("description"));
+    }
+
+    #[test]
+    fn errors_quote_no_value() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "only its errors matter")]
+        struct Row {
+            count: u32,
+            kind: Kind,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        enum Kind {
+            Plain,
+        }
+        let secret = token(BODY);
+        let told = |text: String| json_error(&serde_json::from_str::<Row>(&text).unwrap_err());
+        for text in [
+            format!(r#"{{"count": "{secret}"}}"#),
+            format!(r#"{{"count": 1, "kind": "{secret}"}}"#),
+            format!(r#"{{"{secret}": 1}}"#),
+            format!(r#""{secret}, expected {secret}""#),
+            format!(r#"{{"count": {secret}"#),
+        ] {
+            let said = told(text);
+            assert!(!said.contains(secret.get(4..12).unwrap()), "{said}");
+        }
+        assert!(told(r#"{"cuont": 1}"#.to_owned()).starts_with("unknown member `cuont`, expected `count`"));
+        assert!(told(r#"{"count": 1}"#.to_owned()).contains("missing field `kind`"));
+        assert!(told(r#"{"count": "x"}"#.to_owned()).contains("expected u32"));
     }
 
     #[test]

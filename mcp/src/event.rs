@@ -367,6 +367,8 @@ pub struct Progress<'a> {
     pub message: Option<Cow<'a, str>>,
     /// The open request that carries the token.
     pub request: Option<RequestId>,
+    /// The method of that request.
+    pub method: Option<Method>,
     /// What that request names.
     pub subject: Option<Arc<str>>,
     /// `params` as written.

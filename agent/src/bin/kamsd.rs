@@ -83,6 +83,8 @@ fn complain(text: &str) {
 }
 
 fn run(sources: &Sources, policy: &PolicySource) -> Result<()> {
+    // Before anything is read that a dump could hold.
+    kams_host::memory::keep_from_disk().context("core dumps cannot be switched off")?;
     let loaded = config::load(sources)?;
     let rules = policy.load()?;
     start_log(&loaded.config.log);

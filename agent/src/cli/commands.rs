@@ -1,7 +1,9 @@
 //! What each command does.
 
 use kams_detect::Severity;
+use kams_detect::redact::json_error;
 use kams_export::view::{CheckResult, DoctorView, EventKind, Record, ServerView, StatusView, ToolView};
+use kams_host::memory::keep_from_disk;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -31,12 +33,18 @@ pub(super) fn run(args: &Args, offline: Offline, out: &mut Out) -> Result<Ended,
     match &args.command {
         Command::Completions { shell } => pages::completions(*shell, out)?,
         Command::Man { folder } => pages::man(folder.as_deref(), out)?,
-        Command::Detect(detect) => return detect::run(detect, out),
+        Command::Detect(detect) => {
+            keep_from_disk()?;
+            return detect::run(detect, out);
+        }
         Command::Replay {
             files,
             policy,
             fail_on,
-        } => return replay(files, policy.as_deref(), *fail_on, offline, out),
+        } => {
+            keep_from_disk()?;
+            return replay(files, policy.as_deref(), *fail_on, offline, out);
+        }
         Command::Runs(runs::Runs::Verify { file, head }) => return runs::check(file, head.as_ref(), out),
         Command::Policy(command) if !command.is_online() => return policy::run(command, out),
         online => {
@@ -200,7 +208,7 @@ async fn list<T: DeserializeOwned>(
 
 pub(super) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, CliError> {
     T::deserialize(value).map_err(|error| CliError::Answer {
-        why: error.to_string(),
+        why: json_error(&error),
     })
 }
 

@@ -22,6 +22,8 @@ mod words;
 
 use std::fmt;
 
+use kams_detect::redact::{betrays, shown};
+
 pub use launch::{Launch, Resolved, identify};
 pub use python::normalise as normalise_pypi;
 
@@ -102,10 +104,17 @@ impl ServerIdentity {
     /// Makes an identity from parts, cleaning both.
     pub fn new(kind: IdentityKind, name: &str, version: Option<&str>) -> Self {
         let version = version.map(clean).filter(|v| !v.is_empty());
+        let name = clean(name);
+        // An option that the launcher's table does not know leaves its value where a package is looked for.
+        let opaque = matches!(kind, IdentityKind::Npm | IdentityKind::Pypi) && betrays(&name);
         Self {
             kind,
-            name: clean(name),
-            version,
+            name: if opaque {
+                "?".to_owned()
+            } else {
+                shown(&name).into_owned()
+            },
+            version: version.map(|version| shown(&version).into_owned()),
         }
     }
 

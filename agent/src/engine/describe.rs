@@ -1,7 +1,10 @@
 //! A session's events in the words of the admin API: names, counts and times, never what was said.
+//!
+//! Names, ids and unknown methods are the parties' own words: they are shown without the credentials in them.
 
 use std::time::Duration;
 
+use kams_detect::redact;
 use kams_export::metrics::Operation;
 use kams_export::view::{self, EventKind as Kind, EventView, Outcome as Told, Time};
 use kams_mcp::event::{Asked, EventKind, Malformed, Outcome, Request, RequestKind, Response, ResponseKind};
@@ -46,9 +49,11 @@ pub fn describe(
         ..base(party, Kind::Unknown, time)
     };
     if let Some(key) = &event.oddities.duplicate_key {
-        told.detail = Some(format!(
-            "the key {key:?} is repeated: agent and server may read it differently"
-        ));
+        told.detail = Some(if redact::betrays(key) {
+            "a key is repeated: agent and server may read it differently".to_owned()
+        } else {
+            format!("the key {key:?} is repeated: agent and server may read it differently")
+        });
     }
     match &event.kind {
         EventKind::Request(request) => {
@@ -66,22 +71,22 @@ pub fn describe(
             } else {
                 Kind::Notification
             };
-            told.method = Some(notification.method.to_string());
-            told.tool = event.tool_call().map(|(_, call)| call.name.to_string());
+            told.method = Some(method(&notification.method));
+            told.tool = event.tool_call().map(|(_, call)| name(&call.name));
             told.reason = event.tool_call().map(|_| "without_id".to_owned());
         }
         EventKind::Progress(progress) => {
             sink.frame("notification");
             told.event = Kind::Notification;
             told.method = Some(Method::Progress.to_string());
-            told.tool = progress.subject.as_deref().map(str::to_owned);
+            told.tool = subject(progress.method.as_ref(), progress.subject.as_deref());
             told.request_id = progress.request.as_ref().map(id);
         }
         EventKind::Cancelled(cancelled) => {
             sink.frame("notification");
             told.event = Kind::Notification;
             told.method = Some(Method::Cancelled.to_string());
-            told.tool = cancelled.subject.as_deref().map(str::to_owned);
+            told.tool = subject(cancelled.method.as_ref(), cancelled.subject.as_deref());
             told.request_id = cancelled.id.as_ref().map(id);
         }
         EventKind::UnknownResponse(response) => {
@@ -116,7 +121,7 @@ pub fn describe(
     let revision = session.identity().revision.as_ref();
     told.revision = revision
         .filter(|_| told.event == Kind::Response)
-        .map(|r| r.name().to_owned());
+        .map(|r| name(r.name()));
     sink.event(told);
     if let Some(listed) = listed {
         sink.event(listed);
@@ -125,15 +130,17 @@ pub fn describe(
 
 fn asked(told: &mut EventView, request: &Request<'_>) {
     told.event = Kind::Request;
-    told.method = Some(request.method.to_string());
+    told.method = Some(method(&request.method));
     told.request_id = Some(id(&request.id));
     told.reason = request.id_reused.then(|| "id_reused".to_owned());
     match &request.kind {
         RequestKind::ToolCall(call) => {
             told.event = Kind::ToolCall;
-            told.tool = Some(call.name.to_string());
+            told.tool = Some(name(&call.name));
         }
-        RequestKind::GetPrompt { name: Some(name), .. } => told.tool = Some(name.to_string()),
+        RequestKind::GetPrompt {
+            name: Some(prompt), ..
+        } => told.tool = Some(name(prompt)),
         _ => {}
     }
 }
@@ -160,7 +167,7 @@ fn answered(
     } else {
         Kind::Response
     };
-    told.method = Some(about.method.to_string());
+    told.method = Some(method(&about.method));
     told.request_id = Some(id(&about.id));
     told.latency_us = Some(latency / 1_000);
     told.gap |= about.gap;
@@ -187,9 +194,7 @@ fn answered(
         told.event = Kind::Response;
         told.reason = Some("task".to_owned());
     }
-    if matches!(about.method, Method::ToolsCall | Method::PromptsGet) {
-        told.tool = about.subject.as_deref().map(str::to_owned);
-    }
+    told.tool = subject(Some(&about.method), about.subject.as_deref());
     if event.direction == Direction::ToClient {
         sink.answered(&Operation {
             server: &party.server,
@@ -241,8 +246,8 @@ fn unanswered(told: &mut EventView, open: &Asked, why: &str) {
     } else {
         Kind::Response
     };
-    told.method = Some(open.method.to_string());
-    told.tool = open.subject.as_deref().map(str::to_owned);
+    told.method = Some(method(&open.method));
+    told.tool = subject(Some(&open.method), open.subject.as_deref());
     told.request_id = Some(id(&open.id));
     // The answer would have come the other way.
     told.direction = Some(direction(open.direction.opposite()));
@@ -254,10 +259,28 @@ fn unanswered(told: &mut EventView, open: &Asked, why: &str) {
     told.reason = Some(why.to_owned());
 }
 
+/// A name that a client or server chose, as it is shown.
+pub fn name(text: &str) -> String {
+    redact::shown(text).into_owned()
+}
+
+/// The tool or prompt that a request is about. The address of a resource is an argument, and not told.
+fn subject(method: Option<&Method>, subject: Option<&str>) -> Option<String> {
+    let named = matches!(method, Some(Method::ToolsCall | Method::PromptsGet));
+    subject.filter(|_| named).map(name)
+}
+
+fn method(method: &Method) -> String {
+    match method {
+        Method::Other(text) => name(text),
+        known => known.to_string(),
+    }
+}
+
 /// An id as JSON text: `7`, `"a"`.
 pub fn id(id: &RequestId) -> String {
     match id {
-        RequestId::Text(text) => serde_json::Value::from(&**text).to_string(),
+        RequestId::Text(text) => serde_json::Value::from(name(text)).to_string(),
         other => other.to_string(),
     }
 }

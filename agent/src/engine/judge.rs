@@ -12,6 +12,7 @@ mod proposals;
 mod results;
 pub mod usage;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use kams_detect::cost::Costs;
 use kams_detect::egress::Salt;
 use kams_detect::finding::{Evidence, Finding};
 use kams_detect::integrity::Thresholds;
+use kams_detect::redact::shown;
 use kams_export::view::{FindingContext, FindingRecord, Time};
 use kams_mcp::event::{EventKind, ResponseKind};
 use kams_mcp::{Direction, Event, Session};
@@ -245,7 +247,13 @@ impl Judge {
             would: decision.would.map(|action| action.name().to_owned()),
             fingerprint,
         };
-        let record = FindingRecord::new(finding, context);
+        let mut record = FindingRecord::new(finding, context);
+        // The name of a call, or the address of a resource, is the agent's word.
+        if let Some(tool) = &mut record.tool
+            && let Cow::Owned(masked) = shown(tool)
+        {
+            *tool = masked;
+        }
         if let Some(store) = &self.store {
             let row = FindingRow {
                 seq: 0,

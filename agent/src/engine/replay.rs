@@ -10,6 +10,7 @@ use std::sync::Arc;
 use kams_detect::Finding;
 use kams_detect::cost::Point;
 use kams_detect::egress::Salt;
+use kams_detect::redact::json_error;
 use kams_export::metrics::Operation;
 use kams_export::view::{EventKind, EventView, FindingRecord, Record, Time, Transport};
 use kams_mcp::{Direction, Nanos};
@@ -126,7 +127,7 @@ pub fn replay(
 }
 
 fn read_line(line: &str) -> Result<Option<(Direction, Option<Nanos>, String)>, String> {
-    let value: serde_json::Value = serde_json::from_str(line).map_err(|e| e.to_string())?;
+    let value: serde_json::Value = serde_json::from_str(line).map_err(|e| json_error(&e))?;
     if value.get("dir").is_none() {
         return Ok(Some((
             guess(&value),
@@ -134,12 +135,12 @@ fn read_line(line: &str) -> Result<Option<(Direction, Option<Nanos>, String)>, S
             line.trim_end_matches(['\r', '\n']).to_owned(),
         )));
     }
-    let Recorded { dir, ms, raw } = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let Recorded { dir, ms, raw } = serde_json::from_value(value).map_err(|e| json_error(&e))?;
     let direction = match dir.as_str() {
         "c>s" => Direction::ToServer,
         "s>c" => Direction::ToClient,
         "signal" | "exit" => return Ok(None),
-        other => return Err(format!("unknown direction {other:?}")),
+        _ => return Err("an unknown direction in `dir`".to_owned()),
     };
     #[expect(
         clippy::cast_possible_truncation,

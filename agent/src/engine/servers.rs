@@ -9,6 +9,7 @@ use kams_mcp::Direction;
 
 use super::configured::Reading;
 use super::conversation::{Conversation, Limits, Party};
+use super::describe;
 use super::sink::Sink;
 use super::stream::{Begins, Piece};
 use super::{Engine, to_wall};
@@ -381,9 +382,9 @@ impl Engine {
         }
         server.told = Arc::clone(identity);
         if let Some(view) = self.live.registry.lock().server_mut(server.id) {
-            view.revision = identity.revision.as_ref().map(|r| r.name().to_owned());
-            view.name = identity.server.as_ref().map(|s| s.name.to_string());
-            view.claimed_version = identity.server.as_ref().map(|s| s.version.to_string());
+            view.revision = identity.revision.as_ref().map(|r| describe::name(r.name()));
+            view.name = identity.server.as_ref().map(|s| describe::name(&s.name));
+            view.claimed_version = identity.server.as_ref().map(|s| describe::name(&s.version));
         }
     }
 

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::CorpusError;
+use crate::redact::json_error;
 use crate::waste::{
     Config, Firing, LlmCall, Media, Request, Rule, Session, ToolCall, Usage, digest, evaluate,
 };
@@ -26,7 +27,7 @@ pub fn row(row: &Value) -> Result<Value, CorpusError> {
         .ok_or(CorpusError::Missing("calls"))?;
     let empty = Map::new();
     let config = member("config").and_then(Value::as_object).unwrap_or(&empty);
-    let fired = last_call(rule, calls, config).map_err(|error| CorpusError::Config(error.to_string()))?;
+    let fired = last_call(rule, calls, config).map_err(|error| CorpusError::Config(json_error(&error)))?;
     let mut out = json!({ "id": row.get("id"), "fires": fired.is_some() });
     if let Some(fired) = fired {
         let mut evidence: Map<String, Value> = fired

@@ -44,6 +44,7 @@ impl EventKind<'_> {
                 progress: e.progress,
                 total: e.total,
                 request: e.request,
+                method: e.method,
                 subject: e.subject,
             })),
             Self::Cancelled(e) => EventKind::Cancelled(Box::new(Cancelled {

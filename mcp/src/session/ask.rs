@@ -178,6 +178,7 @@ impl Session {
             total: total.and_then(number),
             message: message.and_then(string),
             request: asked.map(|asked| asked.id.clone()),
+            method: asked.map(|asked| asked.method.clone()),
             subject: asked.and_then(|asked| asked.subject.clone()),
             token,
             params,

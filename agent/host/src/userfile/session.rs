@@ -30,6 +30,8 @@ pub(super) fn become_user(user: &HostUser) -> Result<(), Errno> {
     Errno::result(unsafe { libc::syscall(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr()) })?;
     set_fs_id(libc::SYS_setfsgid, user.gid)?;
     set_fs_id(libc::SYS_setfsuid, user.uid)?;
+    // A change of identity sets the whole process back to what `fs.suid_dumpable` says.
+    nix::sys::prctl::set_dumpable(false)?;
     drop_capabilities()
 }
 

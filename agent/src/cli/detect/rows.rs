@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use kams_detect::corpus::{self, Options};
 use kams_detect::egress;
+use kams_detect::redact::json_error;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -44,7 +45,7 @@ pub(in crate::cli) struct Answer {
 
 /// Judges one line; the error says why it is no row.
 pub(in crate::cli) fn judge(line: &str, options: &Options) -> Result<Answer, String> {
-    let members: Members<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let members: Members<'_> = serde_json::from_str(line).map_err(|error| json_error(&error))?;
     let id = text(&members, "id").unwrap_or(Value::Null);
     let answer = answer(&members, options);
     let (mut row, failed) = match answer {
@@ -134,7 +135,7 @@ fn text(members: &Members<'_>, name: &str) -> Option<Value> {
 }
 
 fn parsed(raw: &RawValue) -> Result<Value, String> {
-    serde_json::from_str(raw.get()).map_err(|error| error.to_string())
+    serde_json::from_str(raw.get()).map_err(|error| json_error(&error))
 }
 
 /// A row for a line that is none: its number instead of an id.

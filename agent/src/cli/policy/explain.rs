@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kams_detect::Severity;
 use kams_detect::finding::Kind;
+use kams_detect::redact::json_error;
 use kams_export::text::visible;
 use kams_export::view::{FindingRecord, Record, SCHEMA};
 use kams_policy::{Baseline, Finding, Now, Policy, RuleVerdict, Subject};
@@ -36,7 +37,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<FindingRecord>, CliError> {
             serde_json::from_str(line).map_err(|error| failed(format!("line {number}: {error}")))?;
         if value.get("detector").is_some() {
             let record = FindingRecord::deserialize(&value);
-            found.push(record.map_err(|error| failed(format!("line {number}: {error}")))?);
+            found.push(record.map_err(|error| failed(format!("line {number}: {}", json_error(&error))))?);
         }
     }
     if found.is_empty() {
@@ -184,7 +185,7 @@ fn one(
         decision.rule.as_deref().unwrap_or("none"),
     );
     if let Some(would) = decision.would {
-        last.push_str(&format!("; enforce would {}", would.name()));
+        last.extend(["; enforce would ", would.name()]);
     }
     Ok(out.line(&visible(&last))?)
 }

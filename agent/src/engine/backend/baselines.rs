@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kams_detect::redact::json_error;
 use kams_export::view::{SCHEMA, Time};
 use kams_store::{Baseline, BaselineState};
 use serde::{Deserialize, Serialize};
@@ -170,7 +171,7 @@ impl DaemonBackend {
     pub(super) fn decide(&self, by: &Viewer, body: Value) -> Result<Value, BackendError> {
         let order: Order = serde_json::from_value(body).map_err(|error| {
             invalid(
-                format!("not an order about baselines: {error}"),
+                format!("not an order about baselines: {}", json_error(&error)),
                 "send {\"op\": \"pin\", \"server\": \"...\"}",
             )
         })?;

@@ -5,6 +5,7 @@
 //! of it came from there. Answer: `{schema, points: [{server, server_id, tokens}]}`, empty where no result entered the
 //! agent's context since the last report. Anyone may report for their own agents, and root and the group for all.
 
+use kams_detect::redact::json_error;
 use kams_export::view::SCHEMA;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ impl DaemonBackend {
             message,
             remedy: "send {\"agent_pid\": 4711, \"input_tokens\": 5321}".to_owned(),
         };
-        let report: Report = serde_json::from_value(body).map_err(|error| invalid(error.to_string()))?;
+        let report: Report = serde_json::from_value(body).map_err(|error| invalid(json_error(&error)))?;
         if report.input_tokens > MOST {
             return Err(invalid(format!("`input_tokens` is above {MOST}")));
         }
