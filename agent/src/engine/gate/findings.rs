@@ -33,7 +33,7 @@ impl Gatekeeper {
             let rule = format!("{}@{}/{}", hit.policy_id, hit.version, hit.rule_id);
             if self.told.insert((run.to_owned(), rule.clone(), tool.to_owned())) {
                 found.push((
-                    finding(hit, rule, run, tool),
+                    finding(hit, &rule, run, tool),
                     decision(hit, verdict.decision.mode),
                 ));
             }
@@ -42,7 +42,7 @@ impl Gatekeeper {
     }
 }
 
-fn finding(hit: &ChainMatch, rule: String, run: &str, tool: &str) -> Finding {
+fn finding(hit: &ChainMatch, rule: &str, run: &str, tool: &str) -> Finding {
     let code = match hit {
         ChainMatch { error: Some(_), .. } => "KAMS-RUN-002",
         ChainMatch { dry_run: true, .. } => "KAMS-RUN-003",
