@@ -63,6 +63,7 @@ impl Talk {
             user: Arc::from("bench"),
             agent: Arc::from("bench"),
             agent_pid: 1,
+            agent_start: 1,
             server: Arc::from("bench:server"),
             server_pid: 2,
             transport: Transport::Pipe,

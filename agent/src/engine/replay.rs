@@ -73,6 +73,7 @@ pub fn replay(
         user: Arc::from("replay"),
         agent: Arc::from("replay"),
         agent_pid: 0,
+        agent_start: 0,
         server: Arc::from(format!("replay:{name}")),
         server_pid: 0,
         transport: Transport::Pipe,
