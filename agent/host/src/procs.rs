@@ -2,6 +2,7 @@
 //! nothing for good, `(pid, start)` does.
 
 use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -188,6 +189,35 @@ pub fn holds_far_end(pid: u32, shape: &crate::FdShape) -> bool {
             .any(|link| link.kind == kind && link.ino == ino)
 }
 
+/// Bytes that wait to be read in a pipe or socket which a process has open; `None` if it has it open no more, or
+/// may not be asked. `kind` and `ino` as in [`FdLink`].
+///
+/// The process's descriptor is held for as long as the kernel needs to answer, which it cannot notice.
+pub fn unread(pid: u32, kind: FdKind, ino: u64) -> Option<u64> {
+    let link = fd_links(pid)
+        .into_iter()
+        .find(|link| link.ino == ino && link.kind == kind)?;
+    let process = new_fd(
+        // SAFETY: takes numbers only.
+        unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) },
+    )?;
+    let copy = new_fd(
+        // SAFETY: takes numbers only; the pidfd is open.
+        unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), link.fd, 0) },
+    )?;
+    let mut waiting: libc::c_int = 0;
+    // SAFETY: writes one int into a local.
+    let done = unsafe { libc::ioctl(copy.as_raw_fd(), libc::FIONREAD, &raw mut waiting) };
+    (done == 0).then(|| u64::try_from(waiting).unwrap_or(0))
+}
+
+/// The descriptor that a system call returned.
+fn new_fd(returned: libc::c_long) -> Option<OwnedFd> {
+    let fd = i32::try_from(returned).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the kernel has just given it to us, and nobody else knows its number.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Every process id at about one time.
 pub fn pids() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
@@ -248,13 +278,43 @@ mod tests {
     #[test]
     fn pipe_links_carry_the_inode() {
         let (reader, _writer) = std::io::pipe().expect("pipe");
-        let fd = u32::try_from(std::os::fd::AsRawFd::as_raw_fd(&reader)).expect("descriptor");
+        let fd = u32::try_from(AsRawFd::as_raw_fd(&reader)).expect("descriptor");
         let link = fd_links(std::process::id())
             .into_iter()
             .find(|link| link.fd == fd)
             .expect("listed");
         assert_eq!(link.kind, FdKind::Pipe);
         assert!(link.ino > 0);
+    }
+
+    #[test]
+    fn what_waits_in_a_pipe_and_in_a_socket_is_counted() {
+        use std::io::{Read, Write};
+        let own = std::process::id();
+        let waiting = |kind, fd: &dyn AsRawFd| {
+            let links = fd_links(own);
+            let link = links
+                .iter()
+                .find(|link| i64::from(link.fd) == i64::from(fd.as_raw_fd()));
+            unread(own, kind, link.expect("listed").ino)
+        };
+        let (mut reader, mut writer) = std::io::pipe().expect("pipe");
+        assert_eq!(waiting(FdKind::Pipe, &reader), Some(0));
+        writer.write_all(b"12345").expect("written");
+        assert_eq!(waiting(FdKind::Pipe, &reader), Some(5));
+        reader.read_exact(&mut [0; 3]).expect("read");
+        assert_eq!(waiting(FdKind::Pipe, &reader), Some(2));
+
+        let (near, mut far) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        far.write_all(b"1234").expect("written");
+        assert_eq!(waiting(FdKind::SocketOther, &near), Some(4));
+        drop(far);
+        assert_eq!(
+            waiting(FdKind::SocketOther, &near),
+            Some(4),
+            "the writer is gone, its bytes are not"
+        );
+        assert_eq!(unread(own, FdKind::Pipe, u64::MAX), None);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct AgentName {
     pub kind: AgentKind,
 }
 
-/// How an agent is recognised. All globs are over absolute paths ([`Glob`]).
+/// How an agent is recognised. Globs are over absolute paths ([`Glob`]) where nothing else is said.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AgentPattern {
     /// Short stable name, such as `claude-code`.
@@ -61,7 +61,8 @@ pub struct AgentPattern {
     pub exe: Vec<String>,
     /// Or an interpreter (node, bun, deno, python) runs a script that matches one of these.
     pub script: Vec<String>,
-    /// When not empty, one argument must also match one of these.
+    /// When not empty, the arguments joined by spaces must also match one of these ([`Glob::of_text`]), with or
+    /// without the program's own name in front.
     pub argv: Vec<String>,
 }
 
@@ -155,14 +156,17 @@ impl AgentTable {
         if pattern.exe.is_empty() && pattern.script.is_empty() {
             return Err(PatternError::Empty(name.clone()));
         }
-        let compile = |glob: &String| {
-            Glob::new(glob).ok_or_else(|| PatternError::Glob {
-                name: name.clone(),
-                glob: glob.clone(),
-            })
+        let refuse = |glob: &String| PatternError::Glob {
+            name: name.clone(),
+            glob: glob.clone(),
         };
+        let compile = |glob: &String| Glob::new(glob).ok_or_else(|| refuse(glob));
         let index = self.agents.len();
-        let argv = pattern.argv.iter().map(compile).collect::<Result<_, _>>()?;
+        let argv = pattern
+            .argv
+            .iter()
+            .map(|glob| Glob::of_text(glob).ok_or_else(|| refuse(glob)))
+            .collect::<Result<_, _>>()?;
         for glob in &pattern.exe {
             self.exe.add(index, compile(glob)?);
         }
@@ -218,13 +222,19 @@ impl AgentTable {
     }
 
     fn argv_fits(&self, agent: usize, argv: &[String]) -> bool {
-        self.agents.get(agent).is_some_and(|compiled| {
-            compiled.argv.is_empty()
-                || argv
-                    .iter()
-                    .take(MAX_ARGS)
-                    .any(|arg| compiled.argv.iter().any(|glob| glob.matches(arg)))
-        })
+        let Some(compiled) = self.agents.get(agent) else {
+            return false;
+        };
+        if compiled.argv.is_empty() {
+            return true;
+        }
+        let words: Vec<&str> = argv.iter().take(MAX_ARGS).map(String::as_str).collect();
+        let all = words.join(" ");
+        let own = words.get(1..).unwrap_or_default().join(" ");
+        compiled
+            .argv
+            .iter()
+            .any(|glob| glob.matches(&all) || glob.matches(&own))
     }
 }
 

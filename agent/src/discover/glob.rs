@@ -51,6 +51,18 @@ impl Glob {
         })
     }
 
+    /// Compiles a pattern for a text that is no path: `*` matches everything, slashes included.
+    pub fn of_text(pattern: &str) -> Option<Self> {
+        let mut glob = Self::new(pattern)?;
+        for token in &mut glob.tokens {
+            if *token == Token::Star {
+                *token = Token::Deep;
+            }
+        }
+        glob.last_component = None;
+        Some(glob)
+    }
+
     /// The literal last component of the pattern, where it has one: a path that ends otherwise cannot match.
     pub fn last_component(&self) -> Option<&str> {
         self.last_component.as_deref()

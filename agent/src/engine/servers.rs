@@ -19,8 +19,10 @@ use crate::discover::tracker::{Action, GoneReason, InstanceId, ProcKey};
 
 /// Bytes kept back of a candidate until it is known to be a server.
 const KEPT_BACK: usize = 4 << 20;
-/// How long after a server's end its agent may still read what it wrote last.
+/// How long after a server's end its agent may still read what it wrote last. Begins anew while bytes wait there.
 const LINGER: u64 = 3_000_000_000;
+/// How long at most, however much waits.
+const LINGER_MOST: u64 = 600_000_000_000;
 
 /// A server instance of the tracker, and what was read of it.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub(super) struct Server {
     watches: [Option<StreamId>; 2],
     /// Its last process has ended, then; the agent may still read what it left in the buffer.
     ended: Option<(GoneReason, u64)>,
+    /// When something last waited to be read after that.
+    waited: u64,
 }
 
 #[derive(Debug, Default)]
@@ -142,6 +146,7 @@ impl Engine {
             told,
             watches: [None, None],
             ended: None,
+            waited: 0,
         };
         self.servers.insert(instance, server);
     }
@@ -401,12 +406,29 @@ impl Engine {
 
     /// Ends the servers whose agents had time to read what was left.
     pub(super) fn end_lingering(&mut self, now: u64) {
-        let over = |server: &Server| server.ended.filter(|(_, at)| now.saturating_sub(*at) > LINGER);
-        let ended: Vec<_> = self
-            .servers
-            .iter()
-            .filter_map(|(id, s)| over(s).map(|(why, at)| (*id, why, at)))
-            .collect();
+        let mut ended = Vec::new();
+        for (id, server) in &mut self.servers {
+            let Some((why, at)) = server.ended else { continue };
+            if now.saturating_sub(at.max(server.waited)) <= LINGER {
+                continue;
+            }
+            let waits = self.running.as_ref().is_some_and(|running| {
+                let kind = match server.kind {
+                    StreamKind::Pipe => FdKind::Pipe,
+                    StreamKind::Unix => FdKind::SocketOther,
+                };
+                let watched = running.control.stream(server.keys[1]);
+                let agent = server.conversation.party().agent_pid;
+                watched.is_some_and(|stream| {
+                    kams_host::procs::unread(agent, kind, stream.watch.ino).is_some_and(|bytes| bytes > 0)
+                })
+            });
+            if waits && now.saturating_sub(at) <= LINGER_MOST {
+                server.waited = now;
+            } else {
+                ended.push((*id, why, at));
+            }
+        }
         for (id, why, at) in ended {
             self.finish(id, why, at);
         }

@@ -189,6 +189,36 @@ fn configuration_adds_agents_and_renames_built_in_ones() {
 }
 
 #[test]
+fn a_pattern_for_arguments_is_over_all_of_them_and_crosses_slashes() {
+    let bot = |argv: &str| {
+        let own = AgentPattern {
+            name: "house-bot".to_owned(),
+            exe: vec!["**/python3*".to_owned()],
+            argv: vec![argv.to_owned()],
+            ..AgentPattern::default()
+        };
+        let table = AgentTable::new(&[own]).unwrap();
+        let line = words("python3 -u /srv/bots/house_bot.py serve --port 1");
+        table
+            .recognise("/usr/bin/python3.11", &line, "/", &Blind)
+            .is_some()
+    };
+    // The first is the sample configuration's.
+    for fits in [
+        "*house_bot.py*",
+        "*house_bot.py serve*",
+        "-u /srv/*",
+        "python3 -u *",
+        "*",
+    ] {
+        assert!(bot(fits), "{fits}");
+    }
+    for other in ["house_bot.py", "*house_bot.py", "serve*", "*other_bot.py*"] {
+        assert!(!bot(other), "{other}");
+    }
+}
+
+#[test]
 fn unusable_patterns_say_why() {
     let named = |name: &str, exe: &[&str]| AgentPattern {
         name: name.to_owned(),
