@@ -143,7 +143,8 @@ fn value(class: &str) -> Result<String> {
         "card_number" => card()?,
         "email" => format!("{}@{}.example", draw(LOWER, 12)?, draw(LOWER, 9)?),
         "phone" => format!("+44 20 7{} {}", draw(DIGITS, 3)?, draw(DIGITS, 4)?),
-        _ => draw(MIXED, 44)?,
+        // A zero, or it could be taken for an address of a ledger, which is public.
+        _ => format!("{}0{}", draw(MIXED, 21)?, draw(MIXED, 21)?),
     })
 }
 

@@ -43,7 +43,7 @@ fn nothing_leaves(context: &Context, format: &str, end: Signal) -> Result<()> {
     context.stop_shared()?;
     let dumps = written::dumps_are_possible()?;
     let settings = format!(
-        "log: {{level: trace, format: {format}}}\nsensor: {{max_message: 64KiB}}\nwatch:\n  agents: [{{name: line-agent, \
+        "log: {{level: trace, format: {format}}}\nsensor: {{max_message: 64KiB}}\nwatch:\n  unknown_agents: ignore\n  agents: [{{name: line-agent, \
          executable: line-agent}}]\n"
     );
     let mut kams = Kams::start(&programs(), &settings)?;
