@@ -33,7 +33,7 @@ pub const CLASSES: [&str; 13] = [
 ];
 
 /// What every value of some class has in it, and what therefore betrays none.
-const PUBLIC: [&str; 9] = [
+const PUBLIC: [&str; 8] = [
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEow",
     "\n-----END RSA PRIVATE KEY-----\n",
     "sk-ant-api03-",
@@ -41,7 +41,6 @@ const PUBLIC: [&str; 9] = [
     "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOi",
     "Bearer ",
     "password",
-    ".example",
     "github_token",
 ];
 
@@ -141,7 +140,7 @@ fn value(class: &str) -> Result<String> {
         "bearer_token" => format!("Bearer {}", draw(MIXED, 40)?),
         "named_secret" => draw(MIXED, 18)?,
         "card_number" => card()?,
-        "email" => format!("{}@{}.example", draw(LOWER, 12)?, draw(LOWER, 9)?),
+        "email" => format!("{}@{}.test", draw(LOWER, 12)?, draw(LOWER, 9)?),
         "phone" => format!("+44 20 7{} {}", draw(DIGITS, 3)?, draw(DIGITS, 4)?),
         // A zero, or it could be taken for an address of a ledger, which is public.
         _ => format!("{}0{}", draw(MIXED, 21)?, draw(MIXED, 21)?),

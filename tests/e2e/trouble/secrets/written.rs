@@ -125,13 +125,10 @@ impl Written {
         recording: &Path,
         planted: &mut Planted,
     ) -> Result<()> {
-        let mut rows = String::new();
+        let mut rows = Vec::new();
         for class in CLASSES {
             let value = planted.new_value(class, "a row")?;
-            rows += &format!(
-                "{}\n",
-                json!({"id": class, "kind": "args", "value": {"password": value}})
-            );
+            rows.push(json!({"id": class, "kind": "args", "value": {"password": value}}).to_string());
         }
         let mut new = || planted.new_value("github_token", "a row");
         for bad in [
@@ -141,10 +138,10 @@ impl Written {
             json!({"id": 3, "kind": "waste_rule", "rule": new()?, "calls": new()?}),
             json!({"id": 4, "kind": "drift", "before": new()?, "after": new()?}),
         ] {
-            rows += &format!("{bad}\n");
+            rows.push(bad.to_string());
         }
-        rows += &format!("{{\"id\": {}\n", new()?);
-        let rows = stage.write("rows.jsonl", rows)?;
+        rows.push(format!("{{\"id\": {}", new()?));
+        let rows = stage.write("rows.jsonl", rows.join("\n"))?;
         let arguments = json!({"a": [new()?, {"password": new()?}]});
         let arguments = stage.write("arguments.json", arguments.to_string())?;
         let broken = format!("{}\n", json!({"dir": "c>s", "ms": new()?, "raw": "x"}));
