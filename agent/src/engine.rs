@@ -402,7 +402,7 @@ impl Engine {
         self.act(actions, now);
         for server in self.servers.values_mut() {
             if let Some(conversation) = server.conversation_mut() {
-                conversation.tick(now, &mut self.judge, &mut self.live);
+                conversation.tick(&mut self.judge, &mut self.live);
             }
         }
         self.end_lingering(now);
@@ -415,10 +415,11 @@ impl Engine {
         let Some(running) = &self.running else { return };
         let idle = self.endpoints.is_empty() && self.servers.is_empty();
         self.idle_ticks = if idle { self.idle_ticks + 1 } else { 0 };
-        if self.idle_ticks == REST_AFTER
-            && let Err(error) = running.control.detach_payload()
-        {
-            tracing::warn!(%error, "the payload probe could not be detached");
+        if self.idle_ticks == REST_AFTER {
+            if let Err(error) = running.control.detach_payload() {
+                tracing::warn!(%error, "the payload probe could not be detached");
+            }
+            kams_host::memory::give_back();
         }
     }
 

@@ -8,6 +8,9 @@ use crate::json::{Cursor, Json, Token, Tokens, cut, pick, string, unescape};
 /// Longest path that is written, in bytes; what is longer ends in an ellipsis.
 const MAX_PATH: usize = 512;
 
+/// Bytes of a key as written, escapes and all, that a path looks at: enough for [`MAX_PATH`] of what they stand for.
+const MAX_RAW_KEY: usize = MAX_PATH * 6;
+
 /// Deeper places have the path of their ancestor at this depth.
 const MAX_SEGMENTS: usize = 256;
 
@@ -40,8 +43,9 @@ impl Path<'_> {
         let mut text = String::from("$");
         for segment in self.0 {
             match segment {
+                // Cut first: a key of megabytes must not be read again for each value below it.
                 Segment::Key(key) => {
-                    let key = unescape(key);
+                    let key = unescape(cut(key, MAX_RAW_KEY));
                     if hide(&key) {
                         text.push_str(".*");
                     } else {
@@ -493,6 +497,25 @@ mod tests {
                 row("$.structuredContent[0][1]", Origin::Structured, "y"),
                 row("$.structuredContent[1]", Origin::Structured, "z"),
             ]
+        );
+    }
+
+    #[test]
+    fn a_key_of_megabytes_gives_a_short_path_and_keeps_its_start() {
+        let key = "\\u006b".repeat(1 << 20);
+        let json = format!(r#"{{"structuredContent":{{"{key}":["a","b"]}}}}"#);
+        let json = Json::parse(&json).expect("valid JSON");
+        let mut found = Vec::new();
+        texts(&json, &mut |t| {
+            if t.origin == Origin::Structured {
+                found.push(t.path.to_string());
+            }
+        });
+        assert_eq!(found.len(), 2);
+        assert!(
+            found
+                .iter()
+                .all(|path| path.starts_with("$.structuredContent.kkk") && path.len() <= MAX_PATH + 16)
         );
     }
 

@@ -115,10 +115,10 @@ impl Conversation {
     }
 
     /// Lets time limits take effect.
-    pub fn tick(&mut self, now: Nanos, judge: &mut Judge, sink: &mut dyn Sink) {
+    pub fn tick(&mut self, judge: &mut Judge, sink: &mut dyn Sink) {
         for direction in [Direction::ToServer, Direction::ToClient] {
             self.with(direction, judge, sink, |stream, on_frame| {
-                stream.tick(now, on_frame);
+                stream.tick(on_frame);
             });
         }
     }

@@ -12,8 +12,9 @@ use kams_mcp::{Frame, Framer, Nanos};
 /// its end was lost without a word.
 const WAITING: usize = 4_096;
 const WAITING_BYTES: usize = 64 << 20;
-/// How long a call may stay incomplete before its rest counts as lost.
-const PATIENCE: Nanos = 2_000_000_000;
+/// Ticks without a piece of an incomplete call after which its rest counts as lost. Ticks, and not the time that the
+/// pieces carry: an engine that is behind reads pieces that are old, and loses none.
+const PATIENCE: u32 = 10;
 
 /// A piece of what one call moved.
 #[derive(Clone, Debug)]
@@ -43,7 +44,8 @@ pub enum Begins {
 pub struct Stream {
     framer: Framer,
     unsure: bool,
-    current: Option<(u64, Nanos)>,
+    /// The call in progress, and the ticks since its last piece.
+    current: Option<(u64, u32)>,
     waiting: VecDeque<Piece>,
     waiting_bytes: usize,
 }
@@ -85,12 +87,13 @@ impl Stream {
         self.release(sink);
     }
 
-    /// Gives up on a call whose end does not come.
-    pub fn tick(&mut self, now: Nanos, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
-        if self
-            .current
-            .is_some_and(|(_, since)| now.saturating_sub(since) > PATIENCE)
-        {
+    /// Gives up on a call whose end does not come. Called about once a second.
+    pub fn tick(&mut self, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
+        let Some((_, quiet)) = &mut self.current else {
+            return;
+        };
+        *quiet += 1;
+        if *quiet > PATIENCE {
             self.gap(0, sink);
         }
     }
@@ -109,7 +112,7 @@ impl Stream {
         if std::mem::take(&mut self.unsure) && !matches!(piece.data.first(), Some(b'{' | b'[')) {
             self.framer.gap(0);
         }
-        self.current = (!piece.last).then_some((piece.call, piece.time));
+        self.current = (!piece.last).then_some((piece.call, 0));
         let mut data: &[u8] = &piece.data;
         while let Some(frame) = self.framer.next_frame(&mut data) {
             sink(frame, piece.time);
@@ -199,8 +202,11 @@ mod tests {
         let mut sink = |_: Frame<'_>, _| seen += 1;
         stream.push(piece(1, false, "a"), &mut sink);
         stream.push(piece(2, true, "x\ny\n"), &mut sink);
-        stream.tick(PATIENCE, &mut sink);
-        stream.tick(PATIENCE + 2, &mut sink);
+        for _ in 0..PATIENCE {
+            stream.tick(&mut sink);
+        }
+        // Still patient: a piece now would go on.
+        stream.tick(&mut sink);
         assert_eq!(seen, 2, "the damaged line and the one after it");
     }
 }

@@ -15,14 +15,17 @@ pub(crate) const MAX_DEPTH: usize = 256;
 const MAX_KEY: usize = 64;
 /// Bytes after which a path is cut.
 const MAX_PATH: usize = 300;
+/// Bytes of a key as written, escapes and all, that are kept as the name of the values below it: more than the
+/// longest name that says anything.
+const MAX_NAME: usize = 1_024;
 
 /// One open object or array.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub(crate) struct Frame<'a> {
     array: bool,
     index: usize,
-    /// Inside of the current key's quotes.
-    key: Option<Range<usize>>,
+    /// The current key, decoded once however many values it governs.
+    key: Option<Cow<'a, [u8]>>,
     /// The current key is itself sensitive: the path shows this instead.
     mask: Option<&'static str>,
     /// What the detector remembers about this container: a `name` member or the element before.
@@ -32,9 +35,9 @@ pub(crate) struct Frame {
 /// Where the walk stands.
 pub(crate) struct Place<'a> {
     doc: &'a [u8],
-    frames: Vec<Frame>,
+    frames: Vec<Frame<'a>>,
     deeper: usize,
-    deep_key: Option<Range<usize>>,
+    deep_key: Option<Cow<'a, [u8]>>,
 }
 
 /// What the walk meets.
@@ -49,7 +52,7 @@ pub(crate) enum Item {
 
 impl<'a> Place<'a> {
     /// The container that the walk stands in, unless it lies too deep.
-    pub(crate) fn frame(&mut self) -> Option<&mut Frame> {
+    pub(crate) fn frame(&mut self) -> Option<&mut Frame<'a>> {
         if self.deeper > 0 {
             None
         } else {
@@ -62,6 +65,12 @@ impl<'a> Place<'a> {
         self.doc.get(span.clone()).unwrap_or_default()
     }
 
+    /// A member name, decoded: all of it, or the start of one too long to be a name.
+    fn name(&self, span: &Range<usize>) -> Cow<'a, [u8]> {
+        let raw = self.raw(span);
+        decoded(raw.get(..MAX_NAME).unwrap_or(raw))
+    }
+
     /// Whether the value stands directly in an array.
     pub(crate) fn in_array(&self) -> bool {
         self.deeper == 0 && self.frames.last().is_some_and(|f| f.array)
@@ -69,16 +78,15 @@ impl<'a> Place<'a> {
 
     /// The name that governs the current value: its own key, or that of the array it stands in.
     pub(crate) fn key(&self) -> Option<Cow<'a, [u8]>> {
-        let span = if self.deeper > 0 {
-            self.deep_key.as_ref()
+        if self.deeper > 0 {
+            self.deep_key.clone()
         } else {
             self.frames
                 .iter()
                 .rev()
                 .find(|f| !f.array)
-                .and_then(|f| f.key.as_ref())
-        }?;
-        Some(decoded(self.raw(span)))
+                .and_then(|f| f.key.clone())
+        }
     }
 
     /// The name that governs the object around the current value.
@@ -88,12 +96,7 @@ impl<'a> Place<'a> {
         }
         let own = self.frames.iter().rposition(|f| !f.array)?;
         let outer = self.frames.get(..own)?;
-        let span = outer
-            .iter()
-            .rev()
-            .find(|f| !f.array)
-            .and_then(|f| f.key.as_ref())?;
-        Some(decoded(self.raw(span)))
+        outer.iter().rev().find(|f| !f.array).and_then(|f| f.key.clone())
     }
 
     /// Hides the current key in paths.
@@ -117,12 +120,11 @@ impl<'a> Place<'a> {
                 write!(path, "[{}]", frame.index).unwrap_or_default();
             } else if let Some(class) = frame.mask {
                 write!(path, ".[kams:redacted:{class}]").unwrap_or_default();
-            } else if let Some(span) = &frame.key {
-                let key = decoded(self.raw(span));
-                if hide(&key) {
+            } else if let Some(key) = &frame.key {
+                if hide(key) {
                     path.push_str(".*");
                 } else {
-                    push_key(&mut path, &String::from_utf8_lossy(&key));
+                    push_key(&mut path, &String::from_utf8_lossy(key));
                 }
             }
         }
@@ -207,10 +209,11 @@ pub(crate) fn walk<'a>(doc: &'a [u8], mut visit: impl FnMut(&mut Place<'a>, Item
                 let end = string_end(doc, start);
                 at = (end + 1).min(doc.len());
                 if followed_by_colon(doc, at) && !place.in_array() {
+                    let name = place.name(&(start..end));
                     if place.deeper > 0 {
-                        place.deep_key = Some(start..end);
+                        place.deep_key = Some(name);
                     } else if let Some(frame) = place.frames.last_mut() {
-                        frame.key = Some(start..end);
+                        frame.key = Some(name);
                         frame.mask = None;
                     }
                     visit(&mut place, Item::Key(start..end));
@@ -256,6 +259,23 @@ fn followed_by_colon(doc: &[u8], at: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_of_megabytes_is_not_read_again_for_each_value() {
+        let doc = format!(r#"{{"{}":["a","b"],"token":["c"]}}"#, "k\\n".repeat(1 << 20));
+        let mut names = Vec::new();
+        walk(doc.as_bytes(), |place, item| {
+            if let Item::Text(_) = item {
+                names.push(place.key().map(Cow::into_owned).unwrap_or_default());
+            }
+        });
+        assert!(
+            names[..2]
+                .iter()
+                .all(|name| name.starts_with(b"k\nk") && name.len() <= MAX_NAME)
+        );
+        assert_eq!(names[2], b"token");
+    }
 
     fn paths(doc: &str) -> Vec<(String, String)> {
         let mut found = Vec::new();

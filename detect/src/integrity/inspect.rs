@@ -1,5 +1,7 @@
 //! First sightings and results: texts judged on their own.
 
+use std::fmt::Display;
+
 use super::definition::{Definition, Subject};
 use super::scorer::{Score, score};
 use super::sentence::Channel;
@@ -65,7 +67,7 @@ pub fn text_finding(
     let score = score(text, channel);
     let signals = place_hits(&score, text, place);
     let finding = if channel == Channel::Result {
-        result_finding(&score, None, place, thresholds)
+        result_finding(&score, None, &place, thresholds)
     } else {
         let quote = signals.first().map(|s| s.quote.clone()).unwrap_or_default();
         let cause = format!("{place} {}", cut(&quote, 80));
@@ -118,12 +120,24 @@ fn description_finding(
 /// Scores one text of a result (text block, string of `structuredContent`, embedded resource, resource or
 /// prompt read, task result) that stands at `path`; a finding at the high threshold only. The evidence names
 /// signals and the path and never quotes.
-pub fn result_text(text: &str, tool: Option<&str>, path: &str, thresholds: Thresholds) -> Option<Finding> {
+pub fn result_text(
+    text: &str,
+    tool: Option<&str>,
+    path: &dyn Display,
+    thresholds: Thresholds,
+) -> Option<Finding> {
     result_finding(&score(text, Channel::Result), tool, path, thresholds)
 }
 
-fn result_finding(score: &Score, tool: Option<&str>, path: &str, thresholds: Thresholds) -> Option<Finding> {
+fn result_finding(
+    score: &Score,
+    tool: Option<&str>,
+    path: &dyn Display,
+    thresholds: Thresholds,
+) -> Option<Finding> {
     (score.value >= thresholds.high).then(|| {
+        // Written out here only: most texts are clean.
+        let path = path.to_string();
         let signals: Vec<SignalHit> = score
             .hits
             .iter()
@@ -131,7 +145,7 @@ fn result_finding(score: &Score, tool: Option<&str>, path: &str, thresholds: Thr
                 signal: hit.signal,
                 contribution: hit.contribution,
                 quote: String::new(),
-                place: path.to_owned(),
+                place: path.clone(),
             })
             .collect();
         let names: Vec<&str> = signals.iter().map(|s| s.signal).collect();
@@ -146,7 +160,7 @@ fn result_finding(score: &Score, tool: Option<&str>, path: &str, thresholds: Thr
             evidence: Evidence::Text {
                 score: score.value,
                 signals,
-                place: path.to_owned(),
+                place: path,
                 quote: None,
             },
         }

@@ -154,3 +154,6 @@ fn discounted(sentence: &Sentence<'_>, seen: Seen) -> Seen {
         ..seen
     }
 }
+
+#[cfg(test)]
+mod tests;

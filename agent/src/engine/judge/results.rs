@@ -1,5 +1,6 @@
 //! What comes back: does a text give orders to the model, what does it cost, is the interaction healthy.
 
+use std::fmt;
 use std::sync::Arc;
 
 use kams_detect::behaviour::{self, Call};
@@ -96,8 +97,7 @@ impl Judge {
         let weight = visible::texts(result, &mut |text: Text<'_, '_>| {
             digest = digest.rotate_left(7) ^ behaviour::digest(text.text.as_bytes());
             if findings.len() < MOST
-                && let Some(finding) =
-                    integrity::result_text(&text.text, tool, &text.path.masked(&betrays), thresholds)
+                && let Some(finding) = integrity::result_text(&text.text, tool, &Shown(text.path), thresholds)
             {
                 findings.push(finding);
             }
@@ -110,7 +110,7 @@ impl Judge {
     }
 
     fn text(&mut self, case: &Case<'_>, text: &str, path: &str, tool: Option<&str>, sink: &mut dyn Sink) {
-        if let Some(finding) = integrity::result_text(text, tool, path, self.thresholds) {
+        if let Some(finding) = integrity::result_text(text, tool, &path, self.thresholds) {
             self.report(case, &finding, sink);
         }
     }
@@ -140,5 +140,14 @@ impl Judge {
         for finding in self.monitor.observe(scope, &call) {
             self.report(case, &finding, sink);
         }
+    }
+}
+
+/// A place as it may be shown; written out only where there is a finding.
+struct Shown<'p>(visible::Path<'p>);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.masked(&betrays))
     }
 }

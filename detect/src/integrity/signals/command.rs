@@ -26,6 +26,8 @@ pub(super) fn overrides(s: &Sentence<'_>) -> Option<Seen> {
         if target == i {
             continue;
         }
+        // A target in another clause is seldom the verb's object.
+        let apart = !verb.is(FOREIGN) && target >= s.clause_end(i, 8);
         let (low, high) = (
             i.min(target) + 1,
             (i.max(target) + 3).min(s.words.len().saturating_sub(1)),
@@ -39,6 +41,9 @@ pub(super) fn overrides(s: &Sentence<'_>) -> Option<Seen> {
         }
         if s.between(low, high, SYSTEM | SAFETY | CONVO | OTHER | USER) {
             strength += 0.4;
+        }
+        if apart {
+            strength *= 0.3;
         }
         // Rules and a verb of forgetting far apart are seldom about each other.
         if i.abs_diff(target) > 5 && !s.between(low, high, PRIOR | YOUR | SYSTEM) {
@@ -334,10 +339,14 @@ pub(super) fn precondition(s: &Sentence<'_>) -> Option<Seen> {
         }
         let command = s
             .places(DOING)
-            .filter(|v| s.commanded(*v) >= 0.9 && *v != subject && !s.is(*v, ING))
+            .filter(|v| s.commanded(*v) >= 0.9 && *v != subject && !s.is(*v, ING | RESPOND))
             .find(|v| v.abs_diff(i) < 20);
         let Some(command) = command else { continue };
-        let reader = s.is(subject, RESPOND | YOU);
+        // "before you call this" is about using the tool, "before you answer" about the model's own work.
+        let uses = s
+            .after(subject, 2, EXEC)
+            .is_some_and(|u| s.after(u, 2, THIS | TOOL).is_some());
+        let reader = s.is(subject, RESPOND | YOU) && !uses;
         // "Call X first to get an id" is how honest tools chain.
         let chains =
             s.is(command, EXEC) && s.after(command, 4, IDENT | TOOL).is_some() && !s.any(SECRET | SEND);
