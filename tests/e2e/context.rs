@@ -17,6 +17,8 @@ use libtest_mimic::{Completion, Failed, Trial};
 pub(crate) const BOX: &str = env!("CARGO_BIN_EXE_kams-box");
 pub(crate) const FORM_AGENT: &str = env!("CARGO_BIN_EXE_form-agent");
 pub(crate) const FORM_SERVER: &str = env!("CARGO_BIN_EXE_form-server");
+pub(crate) const LINE_AGENT: &str = env!("CARGO_BIN_EXE_line-agent");
+pub(crate) const SPILL_SERVER: &str = env!("CARGO_BIN_EXE_spill-server");
 pub(crate) const ODD_AGENT: &str = env!("CARGO_BIN_EXE_odd-agent");
 
 /// Configuration that makes the drivers known agents: they start talking within a millisecond, as an agent that is
