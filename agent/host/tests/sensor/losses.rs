@@ -39,7 +39,9 @@ fn overflow_queue(rig: &mut Rig) -> (Arrived, Vec<u8>) {
     let began = std::time::Instant::now();
     let dropped = |rig: &Rig| {
         let losses = rig.control.losses();
-        losses.iter().any(|loss| loss.reason.stage == kams_host::LossStage::Queue && loss.count > 0)
+        losses
+            .iter()
+            .any(|loss| loss.reason.stage == kams_host::LossStage::Queue && loss.count > 0)
     };
     while !dropped(rig) && began.elapsed() < crate::rig::PATIENCE {
         std::thread::yield_now();
