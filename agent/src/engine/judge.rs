@@ -211,6 +211,16 @@ impl Judge {
         sink: &mut dyn Sink,
     ) -> Decision {
         let party = case.party;
+        // The name of a call, or the address of a resource, is the agent's word: neither the record nor what the gate
+        // writes down may hold a secret in it.
+        let masked = match finding.tool.as_deref().map(shown) {
+            Some(Cow::Owned(tool)) => Some(Finding {
+                tool: Some(tool),
+                ..finding.clone()
+            }),
+            _ => None,
+        };
+        let finding = masked.as_ref().unwrap_or(finding);
         let fingerprint = fingerprint(party.uid, &party.server, finding);
         let subject = Subject {
             user: &party.user,
@@ -247,13 +257,7 @@ impl Judge {
             would: decision.would.map(|action| action.name().to_owned()),
             fingerprint,
         };
-        let mut record = FindingRecord::new(finding, context);
-        // The name of a call, or the address of a resource, is the agent's word.
-        if let Some(tool) = &mut record.tool
-            && let Cow::Owned(masked) = shown(tool)
-        {
-            *tool = masked;
-        }
+        let record = FindingRecord::new(finding, context);
         if let Some(store) = &self.store {
             let row = FindingRow {
                 seq: 0,

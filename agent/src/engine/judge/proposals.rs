@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kams_detect::redact::shown;
 use kams_mcp::event::{EventKind, Outcome, ToolCall};
 use kams_mcp::{Direction, Event, Method, RequestId};
 use kams_policy::{Baseline, Completion};
@@ -20,10 +21,12 @@ impl Judge {
         call: &ToolCall<'_>,
         sink: &mut dyn Sink,
     ) {
+        // Records are made of it: they hold no secret, also where an agent calls one a tool.
+        let tool = shown(&call.name);
         let outgoing = Outgoing {
             id,
             id_text: case.request_id.as_deref().unwrap_or_default(),
-            tool: &call.name,
+            tool: &tool,
             arguments: call.arguments.as_ref().map_or("{}", |json| json.get()),
             baseline: self.baseline_of(case, &call.name),
         };
