@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the table is the purpose of this program")]
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,7 @@ impl Talk {
             user: Arc::from("bench"),
             agent: Arc::from("bench"),
             agent_pid: 1,
+            agent_start: 1,
             server: Arc::from("bench:server"),
             server_pid: 2,
             transport: Transport::Pipe,
@@ -346,12 +348,7 @@ const INPUTS: &[Input] = &[
     Input {
         name: "call: secrets",
         asked: None,
-        make: |id, n| {
-            arguments(
-                id,
-                &numbered(n, |at| format!("AKIA{:016} ", at).replace('0', "Q")),
-            )
-        },
+        make: |id, n| arguments(id, &numbered(n, |at| format!("AKIA{at:016} ").replace('0', "Q"))),
     },
     Input {
         name: "call: open PEM",
@@ -562,7 +559,7 @@ fn main() {
             let (length, time, findings) = measure(input, size);
             #[expect(clippy::cast_precision_loss, reason = "figures for people")]
             let bytes = length as f64;
-            row.push_str(&format!(" {:>8.2} ms", time.as_secs_f64() * 1e3));
+            write!(row, " {:>8.2} ms", time.as_secs_f64() * 1e3).unwrap_or_default();
             per_byte.push(time.as_secs_f64() / bytes);
             rate = bytes / 1e6 / time.as_secs_f64();
             found = findings;

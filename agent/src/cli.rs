@@ -13,6 +13,7 @@ mod follow;
 mod out;
 mod pages;
 mod policy;
+mod runs;
 mod scan;
 mod show;
 mod table;

@@ -11,6 +11,7 @@ pub mod conversation;
 pub mod counter;
 pub mod describe;
 pub mod doctor;
+pub mod gate;
 pub mod judge;
 mod lifecycle;
 pub mod live;
@@ -85,6 +86,8 @@ pub enum Command {
     Reload(Box<Config>),
     /// A new policy, checked.
     Policy(Arc<Policy>),
+    /// A question to the gate, or an order.
+    Gate(backend::runs::Ask),
     /// Stop.
     Stop,
 }
@@ -236,6 +239,7 @@ impl Engine {
                         self.judge.set_policy(policy);
                         self.tell(EventKind::Daemon, "policy reloaded");
                     }
+                    Some(Command::Gate(ask)) => ask.answer(&mut self.judge.gate, &mut self.live),
                     Some(Command::Stop) | None => break,
                 },
                 Some(reading) = readings.recv() => self.take_reading(reading),
@@ -406,6 +410,7 @@ impl Engine {
             }
         }
         self.end_lingering(now);
+        self.judge.gate.sweep(gate::here(), &mut self.live);
         self.rest_if_idle();
         self.tell_losses();
     }

@@ -76,6 +76,7 @@ pub struct Metrics {
     policy_info: IntGaugeVec,
     decisions: IntCounterVec,
     restrictions: IntGaugeVec,
+    decision_head: IntGaugeVec,
     waste: IntCounterVec,
     feed_missed: IntCounterVec,
 }
@@ -209,6 +210,12 @@ impl Metrics {
                 &["decision", "rule"],
             )?,
             restrictions: gauges(r, "kams_restrictions", "Restrictions in force.", &["action"])?,
+            decision_head: gauges(
+                r,
+                "kams_decision_head",
+                "Number of the newest decision record; its hash shows a cut chain.",
+                &["hash"],
+            )?,
             waste: counters(r, "kams_waste_total", "Waste findings by rule.", &["rule"])?,
             feed_missed: counters(
                 r,

@@ -406,6 +406,25 @@ mod tests {
     }
 
     #[test]
+    fn keys_can_be_hidden_in_paths() {
+        let json = Json::parse(r#"{"structuredContent":{"k\u0065y":{"a.b":["x"]}}}"#).unwrap();
+        let mut found = Vec::new();
+        texts(&json, &mut |t| {
+            if t.origin == Origin::Structured {
+                found.push((
+                    t.path.masked(&|key| key == "key"),
+                    t.path.masked(&|key| key == "a.b"),
+                ));
+            }
+        });
+        let both = (
+            "$.structuredContent.*['a.b'][0]".to_owned(),
+            "$.structuredContent.key.*[0]".to_owned(),
+        );
+        assert_eq!(found, [both]);
+    }
+
+    #[test]
     fn all_places_of_a_tool_result_are_listed() {
         let (found, weight) = collect(
             r#"{"content":[

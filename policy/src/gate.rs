@@ -357,6 +357,13 @@ impl Gate {
         Ok(approval)
     }
 
+    /// Records requests that were settled elsewhere, such as those that a restart denied.
+    pub fn note_approvals(&mut self, approvals: &[Approval], now: Now) {
+        for approval in approvals {
+            self.record_approval(approval, now);
+        }
+    }
+
     /// The client gave up a call that is held.
     pub fn cancel(&mut self, id: u64, now: Now) {
         if let Some(approval) = self.approvals.cancel(id).cloned() {

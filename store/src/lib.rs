@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod baseline;
+pub mod decision;
 pub mod error;
 pub mod finding;
 mod migrate;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 pub use baseline::{Baseline, BaselineState, ListMembers};
+pub use decision::{DecisionRow, Held, Noted};
 pub use error::StoreError;
 pub use finding::{FindingFilter, FindingRow, Retention};
 pub use writer::{StoreStats, WriteOp};
@@ -28,6 +30,7 @@ pub use writer::{StoreStats, WriteOp};
 pub struct Store {
     path: PathBuf,
     writer: writer::Writer,
+    head: decision::HeadFile,
     reader: Mutex<Connection>,
 }
 
@@ -39,10 +42,14 @@ impl Store {
         let (write, notice) = open::open_for_writing(&path)?;
         let read = open::open_for_reading(&path)?;
         let writer = writer::Writer::start(write, retention)?;
+        let beside = dir.join("decisions.head");
+        let head = decision::HeadFile::open(&beside)
+            .map_err(|source| StoreError::Folder { path: beside, source })?;
         Ok((
             Self {
                 path,
                 writer,
+                head,
                 reader: Mutex::new(read),
             },
             notice,
@@ -87,6 +94,44 @@ impl Store {
     /// Findings that match, newest last.
     pub fn findings(&self, filter: &FindingFilter) -> Result<Vec<FindingRow>, StoreError> {
         finding::select(&self.reader(), filter)
+    }
+
+    /// Records of one run, oldest first; at most `limit`.
+    pub fn decisions_of(
+        &self,
+        uid: Option<u32>,
+        run: &str,
+        limit: u32,
+    ) -> Result<Vec<DecisionRow>, StoreError> {
+        decision::of_run(&self.reader(), uid, run, limit)
+    }
+
+    /// The last records of the newest `limit` runs and the newest record of all, in order.
+    pub fn decision_ends(&self, limit: u32) -> Result<Vec<DecisionRow>, StoreError> {
+        decision::ends(&self.reader(), limit)
+    }
+
+    /// Stretches of missing numbers between stored records, first and last of each; 64 at most.
+    pub fn missing_decisions(&self) -> Result<Vec<(u64, u64)>, StoreError> {
+        decision::missing(&self.reader())
+    }
+
+    /// What is held, as JSON, by number.
+    pub fn held(&self, kind: Held) -> Result<Vec<String>, StoreError> {
+        decision::held(&self.reader(), kind)
+    }
+
+    /// Remembers the newest record that was handed out, whether or not it is on disk yet. Waits for no disk.
+    pub fn note_head(&self, head: &Noted) -> Result<(), StoreError> {
+        self.head.note(head).map_err(|source| StoreError::Folder {
+            path: self.path.with_file_name("decisions.head"),
+            source,
+        })
+    }
+
+    /// What [`Store::note_head`] remembered before this start.
+    pub fn noted_head(&self) -> Option<Noted> {
+        self.head.read()
     }
 
     fn reader(&self) -> MutexGuard<'_, Connection> {

@@ -41,6 +41,22 @@ const MIGRATIONS: &[&str] = &["
         record TEXT NOT NULL
     );
     CREATE INDEX findings_by_user ON findings (uid, seq);
+", "
+    CREATE TABLE decisions (
+        n INTEGER PRIMARY KEY,           -- number in the chain; a number that is not there was lost or has expired
+        at INTEGER NOT NULL,
+        uid INTEGER,
+        user TEXT NOT NULL,
+        run TEXT NOT NULL,               -- empty: no run is concerned
+        record TEXT NOT NULL
+    );
+    CREATE INDEX decisions_by_run ON decisions (run, n);
+    CREATE TABLE held (
+        kind TEXT NOT NULL CHECK (kind IN ('restriction', 'approval')),
+        id INTEGER NOT NULL,
+        body TEXT NOT NULL,              -- JSON
+        PRIMARY KEY (kind, id)
+    ) WITHOUT ROWID;
 "];
 
 /// Brings the schema to the newest version, each step in a transaction of its own.

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 
-use crate::{Baseline, FindingRow, ListMembers, Retention, StoreError, baseline, finding};
+use crate::{
+    Baseline, DecisionRow, FindingRow, Held, ListMembers, Retention, StoreError, baseline, decision, finding,
+};
 
 /// Queued writes at most; a flood beyond it is dropped and counted.
 const QUEUE: usize = 16_384;
@@ -45,6 +47,17 @@ pub enum WriteOp {
     },
     /// Add a finding.
     Finding(Box<FindingRow>),
+    /// Add a record of the decision chain.
+    Decision(Box<DecisionRow>),
+    /// Remember the state of a restriction or a request for approval; without a body, forget it.
+    Held {
+        /// Which.
+        kind: Held,
+        /// Number.
+        id: u64,
+        /// JSON.
+        body: Option<String>,
+    },
 }
 
 impl WriteOp {
@@ -54,6 +67,8 @@ impl WriteOp {
             Self::Baseline(_) | Self::RemoveBaseline { .. } => "baseline",
             Self::List { .. } => "list",
             Self::Finding(_) => "finding",
+            Self::Decision(_) => "decision",
+            Self::Held { .. } => "held",
         }
     }
 
@@ -68,6 +83,8 @@ impl WriteOp {
                 at,
             } => baseline::put_list(db, *uid, server, list, *at),
             Self::Finding(f) => finding::add(db, f),
+            Self::Decision(d) => decision::add(db, d),
+            Self::Held { kind, id, body } => decision::hold(db, *kind, *id, body.as_deref()),
         }
     }
 }
@@ -305,9 +322,12 @@ impl State {
             .unwrap_or_default()
             .as_nanos();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
-        if let Err(error) = finding::expire(&self.db, self.retention, now) {
+        let oldest = now.saturating_sub(i64::from(self.retention.days).saturating_mul(86_400_000_000_000));
+        let expired =
+            finding::expire(&self.db, self.retention, now).and_then(|_| decision::expire(&self.db, oldest));
+        if let Err(error) = expired {
             *self.lock().errors.entry("expire").or_default() += 1;
-            tracing::warn!(%error, "old findings could not be removed");
+            tracing::warn!(%error, "old findings or decisions could not be removed");
         }
     }
 

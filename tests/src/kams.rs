@@ -89,6 +89,8 @@ impl Kams {
             .arg("--config")
             .arg(path("kams.yaml"))
             .env("NOTIFY_SOCKET", path("ready"))
+            // What it would leave where it stands is found in its own folder.
+            .current_dir(dir.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -133,6 +135,16 @@ impl Kams {
     /// Path of its configuration.
     pub fn config(&self) -> PathBuf {
         self.dir.path().join("kams.yaml")
+    }
+
+    /// The folder that holds all it writes, and its configuration.
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Its admin socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("kams.sock")
     }
 
     /// The end of its log.
@@ -196,10 +208,7 @@ impl Kams {
 
     /// All samples of the Prometheus endpoint, by name with labels as printed.
     pub fn metrics(&self) -> Result<BTreeMap<String, f64>> {
-        let mut stream = TcpStream::connect(self.metrics).context("the metrics endpoint")?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
+        let text = self.metrics_text()?;
         let samples = text
             .lines()
             .filter(|line| line.starts_with(|c: char| c.is_ascii_alphabetic()));
@@ -207,6 +216,15 @@ impl Kams {
             .filter_map(|line| line.rsplit_once(' '))
             .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
             .collect())
+    }
+
+    /// What the Prometheus endpoint answers, as it stands.
+    pub fn metrics_text(&self) -> Result<String> {
+        let mut stream = TcpStream::connect(self.metrics).context("the metrics endpoint")?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
     }
 
     /// Sum of all samples of one metric.
@@ -232,6 +250,12 @@ impl Kams {
         std::fs::write(self.config(), text)?;
         self.signal(rustix::process::Signal::HUP)?;
         until_ready(&self.ready, &mut self.daemon)
+    }
+
+    /// Ends the daemon by a signal that it need not survive, and leaves its folder to be looked at.
+    pub fn end_by(&mut self, signal: rustix::process::Signal) -> Result<ExitStatus> {
+        self.signal(signal)?;
+        wait(&mut self.daemon, STOP)?.context("kamsd outlives the signal")
     }
 
     /// Stops the daemon as a service manager would, and returns how it ended and the end of its log.

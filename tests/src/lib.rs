@@ -13,5 +13,6 @@ pub mod kams;
 pub mod kit;
 pub mod mock_llm;
 pub mod netbox;
+pub mod planted;
 pub mod stage;
 pub mod wire;

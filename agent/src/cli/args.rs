@@ -9,6 +9,7 @@ use kams_export::view::{EventKind, Time};
 use super::baseline::Baseline;
 use super::detect::Detect;
 use super::policy::PolicyCommand;
+use super::runs::{Approvals, Restrictions, Runs};
 use super::scan::Scan;
 use crate::admin::Selection;
 
@@ -116,6 +117,15 @@ pub enum Command {
     /// Check, test, explain and reload the rules.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Runs of agents, what is on record of them, and its proof.
+    #[command(subcommand)]
+    Runs(Runs),
+    /// What policy refuses beyond one message.
+    #[command(subcommand)]
+    Restrictions(Restrictions),
+    /// Calls that wait for a person.
+    #[command(subcommand)]
+    Approvals(Approvals),
     /// What the kernel offers, what is used, what is missing and what to do.
     Doctor,
     /// Try a text, a name, arguments or a file of cases against the detectors; needs no daemon.

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::detect;
 use super::follow::{self, Request};
 use super::show::{self, LiveView};
-use super::{CliError, Ended, Offline, Out, baseline, pages, policy, say, scan};
+use super::{CliError, Ended, Offline, Out, baseline, pages, policy, runs, say, scan};
 use crate::admin::Selection;
 
 /// What the table form of `events` shows unless types are asked for: one line per server and per finished call.
@@ -45,6 +45,7 @@ pub(super) fn run(args: &Args, offline: Offline, out: &mut Out) -> Result<Ended,
             keep_from_disk()?;
             return replay(files, policy.as_deref(), *fail_on, offline, out);
         }
+        Command::Runs(runs::Runs::Verify { file, head }) => return runs::check(file, head.as_ref(), out),
         Command::Policy(command) if !command.is_online() => return policy::run(command, out),
         online => {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -124,6 +125,9 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
         }
         Command::Baseline(verb) => return baseline::run(client, verb, out).await,
         Command::Policy(command) => return policy::online(client, command, out).await,
+        Command::Runs(verb) => return runs::runs(client, verb, out).await,
+        Command::Restrictions(verb) => runs::restrictions(client, verb, out).await?,
+        Command::Approvals(verb) => runs::approvals(client, verb, out).await?,
         Command::Scan(scan) => return scan::run(client, scan, out).await,
         Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
         Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,

@@ -47,7 +47,7 @@ pub enum PolicyCommand {
     Schema,
     /// Rules from templates.
     #[command(subcommand)]
-    Generate(generate::Generate),
+    Generate(Box<generate::Generate>),
     /// Have kamsd read its policy again; a bad file changes nothing.
     Reload,
     /// The policy in force.
@@ -172,7 +172,7 @@ fn test(
     };
     let cases = text::text(&tests)?;
     let results = run_tests(
-        (&policy.name, &policy.text),
+        (&policy.name, &policy.yaml),
         &policy.beside,
         (&tests.to_string_lossy(), &cases),
     )

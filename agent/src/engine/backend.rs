@@ -3,6 +3,7 @@
 pub mod baselines;
 mod findings;
 pub mod policy;
+pub mod runs;
 mod usage;
 
 use std::sync::Arc;
@@ -18,7 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::live::Live;
 use super::{Command, Shared, doctor};
-use crate::admin::{Backend, BackendError, Feed, FindingQuery, Scope, ServerQuery, ToolQuery, Viewer};
+use crate::admin::{
+    Backend, BackendError, CommandRight, Feed, FindingQuery, Scope, ServerQuery, ToolQuery, Viewer,
+};
 use crate::config::Config;
 use crate::policy_file::in_force::PolicyInForce;
 
@@ -280,15 +283,27 @@ impl Backend for DaemonBackend {
         &self,
         name: &str,
         scope: Scope,
-        _viewer: &Viewer,
+        viewer: &Viewer,
         parameters: &[(String, String)],
     ) -> Result<Value, BackendError> {
         match name {
             "baselines" => self.baselines(scope, parameters),
             "policy" => self.show_policy(parameters),
+            "restrictions" => self.show_restrictions(scope),
+            "runs" => self.show_runs(scope, parameters),
+            "approvals" => self.show_approvals(scope, viewer),
             _ => Err(BackendError::Unsupported {
                 name: name.to_owned(),
             }),
+        }
+    }
+
+    fn command_right(&self, name: &str) -> CommandRight {
+        // Approvers need not be administrators of Kams: the policy says who they are.
+        if name == "approvals" {
+            CommandRight::Person
+        } else {
+            CommandRight::Admin
         }
     }
 
@@ -296,6 +311,9 @@ impl Backend for DaemonBackend {
         match name {
             "baseline" => self.decide(viewer, body),
             "policy" => self.order_policy(viewer, body),
+            "restrictions" => self.order_restrictions(viewer, body),
+            "runs" => self.order_runs(viewer, body),
+            "approvals" => self.order_approvals(viewer, body),
             _ => Err(BackendError::Unsupported {
                 name: name.to_owned(),
             }),

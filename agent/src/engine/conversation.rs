@@ -23,6 +23,8 @@ pub struct Party {
     pub agent: Arc<str>,
     /// Its process.
     pub agent_pid: u32,
+    /// When that process started, nanoseconds since boot: numbers of processes are used again.
+    pub agent_start: u64,
     /// Identity of the server.
     pub server: Arc<str>,
     /// Process of the server (of the launcher, where there is one).

@@ -8,6 +8,7 @@ mod baselines;
 mod calls;
 pub mod decided;
 mod lists;
+mod proposals;
 mod results;
 pub mod usage;
 
@@ -30,6 +31,7 @@ use sha2::{Digest, Sha256};
 
 use super::conversation::Party;
 use super::describe;
+use super::gate::{Gatekeeper, here};
 use super::sink::Sink;
 use baselines::ServerBaselines;
 use calls::OpenCalls;
@@ -47,7 +49,8 @@ pub struct Owner {
 
 /// All detectors and what they remember.
 pub struct Judge {
-    policy: Arc<Policy>,
+    /// What policy makes of it all.
+    pub gate: Gatekeeper,
     thresholds: Thresholds,
     salt: Salt,
     store: Option<Arc<Store>>,
@@ -101,7 +104,7 @@ impl Judge {
     pub fn new(policy: Arc<Policy>, salt: Salt, store: Option<Arc<Store>>) -> Self {
         let thresholds = thresholds(&policy);
         Self {
-            policy,
+            gate: Gatekeeper::new(policy, store.clone(), here()),
             thresholds,
             salt,
             store,
@@ -117,7 +120,7 @@ impl Judge {
     /// Takes another policy for what comes from now on.
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         self.thresholds = thresholds(&policy);
-        self.policy = policy;
+        self.gate.set_policy(policy);
     }
 
     /// A conversation begins to be told: its baselines are read now, off the path of any verdict.
@@ -127,6 +130,7 @@ impl Judge {
             server: Arc::clone(&party.server),
         };
         self.load(&owner);
+        self.gate.joined(party);
         let run = format!("{}:{}", party.uid, party.agent_pid);
         let session = InSession {
             owner,
@@ -140,6 +144,7 @@ impl Judge {
 
     /// A conversation is over.
     pub fn leave(&mut self, party: &Party) {
+        self.gate.left(party, here());
         let Some(session) = self.sessions.remove(&party.server_id) else {
             return;
         };
@@ -165,7 +170,9 @@ impl Judge {
         }
         if let Some((id, call)) = event.tool_call() {
             self.call(case, id, call, sink);
+            self.propose(case, id, call, sink);
         }
+        self.follow(case, event, sink);
         match &event.kind {
             EventKind::Request(request) => self.request(case, request, sink),
             EventKind::Response(response) if event.direction == Direction::ToServer => {
@@ -192,6 +199,17 @@ impl Judge {
 
     /// Hands a finding to policy, record, store and sink.
     fn report(&mut self, case: &Case<'_>, finding: &Finding, sink: &mut dyn Sink) -> Decision {
+        self.report_with(case, finding, None, sink)
+    }
+
+    /// The same for a finding that comes with a decision of its own: the stronger of the two is on record.
+    fn report_with(
+        &mut self,
+        case: &Case<'_>,
+        finding: &Finding,
+        own: Option<Decision>,
+        sink: &mut dyn Sink,
+    ) -> Decision {
         let party = case.party;
         let fingerprint = fingerprint(party.uid, &party.server, finding);
         let subject = Subject {
@@ -203,7 +221,13 @@ impl Judge {
         };
         let mut view = kams_policy::Finding::of(finding, subject, &fingerprint);
         view.gap = case.gap;
-        let decision = self.policy.on_finding(&view, &[], now(case));
+        let mut decision = self.gate.finding(party, &view, now(case), sink);
+        if let Some(own) = own {
+            let strength = |d: &Decision| d.would.max(d.action);
+            if strength(&own) >= strength(&decision) {
+                decision = own;
+            }
+        }
         let context = FindingContext {
             time: case.time,
             uid: party.uid,

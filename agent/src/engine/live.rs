@@ -90,4 +90,15 @@ impl Sink for Live {
     fn frame(&mut self, outcome: &'static str) {
         self.metrics.frame(outcome);
     }
+
+    fn decided(&mut self, decision: &'static str, rule: &str) {
+        self.metrics.decision(decision, rule);
+    }
+
+    fn gate(&mut self, restrictions: &[(&'static str, usize)], (n, hash): (u64, &str)) {
+        for (action, count) in restrictions {
+            self.metrics.set_restrictions(action, *count);
+        }
+        self.metrics.set_decision_head(n, hash);
+    }
 }

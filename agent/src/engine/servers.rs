@@ -103,6 +103,7 @@ impl Engine {
             user: Arc::clone(&user),
             agent: Arc::clone(&agent),
             agent_pid: holder.pid,
+            agent_start: holder.start,
             server: Arc::clone(&identity),
             server_pid: report.pid,
             transport,

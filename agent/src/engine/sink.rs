@@ -37,4 +37,8 @@ pub trait Sink {
     fn answered(&mut self, operation: &Operation<'_>);
     /// A message was framed; `outcome` is a label value of `kams_frames_total`.
     fn frame(&mut self, outcome: &'static str);
+    /// Policy decided; `decision` and `rule` are label values of `kams_decisions_total`.
+    fn decided(&mut self, _decision: &'static str, _rule: &str) {}
+    /// Restrictions in force by action, and number and hash of the newest decision record.
+    fn gate(&mut self, _restrictions: &[(&'static str, usize)], _head: (u64, &str)) {}
 }

@@ -24,7 +24,7 @@ pub fn watch_policy(in_force: &Arc<PolicyInForce>, mut stop: watch::Receiver<boo
     let (changed, mut changes) = mpsc::channel(1);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         // An error may hide a change.
-        if event.map_or(true, |event| is_change(&event.kind)) && changed.try_send(()).is_err() {
+        if event.map_or(true, |event| is_change(event.kind)) && changed.try_send(()).is_err() {
             tracing::trace!("a change is waiting already");
         }
     })?;
@@ -59,7 +59,7 @@ pub fn watch_policy(in_force: &Arc<PolicyInForce>, mut stop: watch::Receiver<boo
 }
 
 /// Our own reading of the file must not count.
-const fn is_change(kind: &EventKind) -> bool {
+const fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
         EventKind::Access(_) => false,

@@ -174,6 +174,14 @@ impl Metrics {
         self.decisions.with_label_values(&[decision, rule.as_str()]).inc();
     }
 
+    /// Shows the newest record of the decision chain.
+    pub fn set_decision_head(&self, n: u64, hash: &str) {
+        self.decision_head.reset();
+        self.decision_head
+            .with_label_values(&[hash])
+            .set(i64::try_from(n).unwrap_or(i64::MAX));
+    }
+
     /// Sets how many restrictions with this action are in force.
     pub fn set_restrictions(&self, action: &str, count: usize) {
         self.restrictions

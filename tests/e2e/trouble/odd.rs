@@ -13,7 +13,7 @@ use kams_tests::{churn, wire};
 use libtest_mimic::Trial;
 
 use crate::context::{
-    Context, FORM_AGENT, FORM_SERVER, ODD_AGENT, Scene, Verdict, base_name, one_talk, only, settled,
+    Context, FORM_AGENT, FORM_SERVER, ODD_AGENT, Scene, Verdict, barrier, base_name, one_talk, only, settled,
 };
 
 /// Processes of the churn test: enough to run over any map that leaks one entry each and is small. The full
@@ -258,6 +258,8 @@ fn bystander(context: &Context) -> Result<()> {
     // Payload is read as long as an agent lives, so let one live.
     let stage = Stage::new()?;
     let mut agent = paused(&stage)?;
+    // What that agent said so far must have gone through the daemon: it is counted where it is looked at.
+    barrier(&kams, kams.mark())?;
     let events = |kams: &Kams| kams.metrics().map(payload);
     let before = events(&kams)?;
     let line = format!("dd if=/dev/zero bs=1 count={BYSTANDER} status=none | cat | wc -c");
@@ -269,11 +271,18 @@ fn bystander(context: &Context) -> Result<()> {
         run.stdout
     );
     let read = events(&kams)? - before;
+    // And what the daemon had not looked at by then: the barrier's own bytes are few.
+    barrier(&kams, kams.mark())?;
+    let with_barrier = events(&kams)? - before;
     drop(agent.stdin.take());
     agent.wait()?;
     ensure!(
         read == 0.0,
         "{read} payload records of a process that is no agent"
+    );
+    ensure!(
+        with_barrier < f64::from(BYSTANDER) / 20.0,
+        "{with_barrier} payload records of a process that is no agent, and of a short session"
     );
     wire::talks(&stage.path("witness")).map(drop)
 }

@@ -24,6 +24,31 @@ fn write_pieces(rig: &mut Rig) -> (Arrived, Vec<u8>) {
     (rig.arrived(key, u64::try_from(MANY).expect("fits")), sent)
 }
 
+/// As `write_pieces`, but nothing is taken from the queue before it has overflowed.
+fn overflow_queue(rig: &mut Rig) -> (Arrived, Vec<u8>) {
+    let Stream {
+        mut agent, far, key, ..
+    } = rig.pipe(Op::Write);
+    let reader = drain(far, MANY);
+    let sent = noise(MANY, 21);
+    for piece in sent.chunks(1_000) {
+        agent.write_all(piece).expect("write");
+    }
+    reader.join().expect("reader");
+    // The sensor's reader has its own pace; only when it has dropped something is the queue known to be full.
+    let began = std::time::Instant::now();
+    let dropped = |rig: &Rig| {
+        let losses = rig.control.losses();
+        losses
+            .iter()
+            .any(|loss| loss.reason.stage == kams_host::LossStage::Queue && loss.count > 0)
+    };
+    while !dropped(rig) && began.elapsed() < crate::rig::PATIENCE {
+        std::thread::yield_now();
+    }
+    (rig.arrived(key, u64::try_from(MANY).expect("fits")), sent)
+}
+
 /// Exactly the bytes of the missing calls are lost, and each gap stands where its bytes are missing.
 fn assert_one_in(every: usize, arrived: &Arrived, sent: &[u8]) {
     let expected: Vec<u8> = sent
@@ -158,8 +183,7 @@ fn a_full_queue_is_told_and_capture_goes_on() {
     let Some(mut rig) = Rig::start(options) else {
         return;
     };
-    // Nobody takes events meanwhile.
-    let (arrived, sent) = write_pieces(&mut rig);
+    let (arrived, sent) = overflow_queue(&mut rig);
     assert!(arrived.has_reason("queue"), "{:?}", arrived.reasons);
     assert_eq!(arrived.accounted(), u64::try_from(sent.len()).expect("fits"));
     assert!(

@@ -185,7 +185,7 @@ fn one(
         decision.rule.as_deref().unwrap_or("none"),
     );
     if let Some(would) = decision.would {
-        last.push_str(&format!("; enforce would {}", would.name()));
+        last.extend(["; enforce would ", would.name()]);
     }
     Ok(out.line(&visible(&last))?)
 }

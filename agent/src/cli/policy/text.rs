@@ -17,7 +17,7 @@ const LARGEST: u64 = 9 << 20;
 /// A policy's text and where it came from.
 pub(crate) struct Text {
     pub(crate) name: String,
-    pub(crate) text: String,
+    pub(crate) yaml: String,
     pub(crate) beside: Beside,
 }
 
@@ -41,14 +41,14 @@ pub(crate) fn of(file: Option<&Path>) -> Result<Text, CliError> {
         None => {
             return Ok(Text {
                 name: "default.yaml".to_owned(),
-                text: Policy::default_text().to_owned(),
+                yaml: Policy::default_text().to_owned(),
                 beside: Beside(PathBuf::new()),
             });
         }
     };
     Ok(Text {
         name: file.to_string_lossy().into_owned(),
-        text: text(file)?,
+        yaml: text(file)?,
         beside: Beside(file.parent().unwrap_or(Path::new("")).to_owned()),
     })
 }
@@ -76,7 +76,7 @@ fn read(file: &Path) -> std::io::Result<String> {
 
 impl Text {
     pub(crate) fn load(&self) -> Result<Policy, Vec<Problem>> {
-        Policy::load(&self.name, &self.text, &self.beside)
+        Policy::load(&self.name, &self.yaml, &self.beside)
     }
 }
 

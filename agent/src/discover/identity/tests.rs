@@ -492,6 +492,35 @@ fn a_process_cannot_name_itself() {
 }
 
 #[test]
+fn arguments_are_no_part_of_a_name() {
+    let token = format!("gh{}_R7kQ2mZ9xT4bV1nW8cL5sD3gH6jP0aYeUoIq", 'p');
+    let opaque = "R7kQ2mZ9xT4bV1nW8cL5sD3gH6jP0aYeUoIqF2hB9tKw";
+    for secret in [token.as_str(), opaque] {
+        for command in [
+            "npx -y pkg --token SECRET",
+            "npx --unknown SECRET pkg",
+            "uvx --unknown SECRET pkg",
+            "npm exec --unknown SECRET -- pkg",
+            "docker run -e TOKEN=SECRET -eKEY=SECRET image SECRET",
+            "env TOKEN=SECRET npx pkg",
+            "python3 -c SECRET",
+            "node -e SECRET",
+            "node --token=SECRET",
+            "uvx --from git+https://me:SECRET@host.example/o/r SECRET",
+            "npx https://me:SECRET@host.example/pkg.tgz?key=SECRET",
+            "deno run https://host.example/x.ts?key=SECRET SECRET",
+        ] {
+            let shown = line("", &command.replace("SECRET", secret), &Blind);
+            let leaks = secret
+                .as_bytes()
+                .windows(8)
+                .any(|piece| shown.as_bytes().windows(8).any(|window| window == piece));
+            assert!(!leaks, "{command}: {shown}");
+        }
+    }
+}
+
+#[test]
 fn launchers_are_told_from_servers() {
     let launcher = |command: &str| name("", &command.split_whitespace().collect::<Vec<_>>(), &Blind).launcher;
     for command in [

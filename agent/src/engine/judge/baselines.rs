@@ -13,6 +13,7 @@ use kams_store::{Baseline, BaselineState, ListMembers, WriteOp};
 
 use super::lists::item_key;
 use super::{Case, Judge, Owner};
+use crate::engine::describe;
 use crate::engine::sink::{Sink, ToolState};
 
 /// Items of one server that are kept.
@@ -276,7 +277,7 @@ impl Judge {
             .identity()
             .server
             .as_ref()
-            .map(|s| s.version.to_string());
+            .map(|s| describe::name(&s.version));
         let kept = known.items.entry(key.to_owned()).or_insert_with(|| {
             // A first sighting that policy refuses has no baseline: only what was seen.
             let row = Baseline {

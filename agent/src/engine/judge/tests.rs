@@ -81,6 +81,7 @@ impl Talk {
             user: Arc::from(format!("user{uid}")),
             agent: Arc::from("claude"),
             agent_pid: agent,
+            agent_start: 1,
             server: Arc::from(server),
             server_pid: 100,
             transport: Transport::Pipe,

@@ -101,6 +101,7 @@ impl Judge {
     /// An agent has ended: nobody will report for it.
     pub fn agent_gone(&mut self, uid: u32, agent_pid: u32) {
         self.pending.forget(uid, agent_pid);
+        self.gate.agent_gone(uid, agent_pid);
     }
 
     /// The estimate of one result, which is also remembered until a true count comes.

@@ -1,0 +1,84 @@
+//! Calls and their ends, as the gate is told of them.
+
+use std::sync::Arc;
+
+use kams_mcp::event::{EventKind, Outcome, ToolCall};
+use kams_mcp::{Direction, Event, Method, RequestId};
+use kams_policy::{Baseline, Completion};
+use kams_store::BaselineState;
+
+use super::{Case, Judge, Owner, now};
+use crate::engine::gate::Outgoing;
+use crate::engine::sink::Sink;
+
+impl Judge {
+    /// An agent proposes a call.
+    pub(super) fn propose(
+        &mut self,
+        case: &Case<'_>,
+        id: Option<&RequestId>,
+        call: &ToolCall<'_>,
+        sink: &mut dyn Sink,
+    ) {
+        let outgoing = Outgoing {
+            id,
+            id_text: case.request_id.as_deref().unwrap_or_default(),
+            tool: &call.name,
+            arguments: call.arguments.as_ref().map_or("{}", |json| json.get()),
+            baseline: self.baseline_of(case, &call.name),
+        };
+        for (finding, decision) in self.gate.propose(case.party, &outgoing, now(case), sink) {
+            self.report_with(case, &finding, Some(decision), sink);
+        }
+    }
+
+    /// What ends a call: its result, an error, a cancellation, a question back to the client.
+    pub(super) fn follow(&mut self, case: &Case<'_>, event: &Event<'_>, sink: &mut dyn Sink) {
+        let (id, how) = if let Some(result) = event.tool_result() {
+            let how = match result.outcome {
+                Outcome::ToolError | Outcome::RpcError(_) => Completion::Failed,
+                _ => Completion::Succeeded,
+            };
+            (result.call.map(|call| call.id.clone()), how)
+        } else {
+            match &event.kind {
+                EventKind::Response(response)
+                    if event.direction == Direction::ToClient
+                        && response.asked.method == Method::ToolsCall =>
+                {
+                    let how = match response.outcome {
+                        // With a question back the call goes on under another id, and is proposed again.
+                        Outcome::RpcError(_) | Outcome::InputRequired => Completion::Failed,
+                        // A handle of a task: its result comes later.
+                        _ => return,
+                    };
+                    (Some(response.asked.id.clone()), how)
+                }
+                // It may have happened all the same.
+                EventKind::Cancelled(cancelled) if event.direction == Direction::ToServer => {
+                    (cancelled.id.clone(), Completion::Unknown)
+                }
+                _ => return,
+            }
+        };
+        let Some(id) = id else { return };
+        for (finding, decision) in self.gate.ended(case.party, &id, how, now(case), sink) {
+            self.report_with(case, &finding, Some(decision), sink);
+        }
+    }
+
+    fn baseline_of(&self, case: &Case<'_>, tool: &str) -> Option<Baseline> {
+        let owner = Owner {
+            uid: case.party.uid,
+            server: Arc::clone(&case.party.server),
+        };
+        let kept = self.baselines.get(&owner)?.items.get(&format!("tool:{tool}"))?;
+        Some(match kept.row.state {
+            BaselineState::Pinned => Baseline::Pinned,
+            BaselineState::Provisional => Baseline::Provisional,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
