@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 
@@ -205,13 +205,15 @@ struct State {
 
 impl State {
     fn run(mut self, messages: &Receiver<Message>) {
+        // When the disk may be asked next.
+        let mut again = Instant::now();
         loop {
             let mut flushes = Vec::new();
             let mut stop = false;
             let first = if self.backlog.is_empty() {
                 messages.recv().map_err(|_ended| RecvTimeoutError::Disconnected)
             } else {
-                messages.recv_timeout(RETRY)
+                messages.recv_timeout(again.saturating_duration_since(Instant::now()))
             };
             let mut next = match first {
                 Ok(message) => Some(message),
@@ -224,13 +226,19 @@ impl State {
                     Message::Flush(done) => flushes.push(done),
                     Message::Stop => stop = true,
                 }
-                next = if stop || self.backlog.len() >= BATCH {
+                // A disk that refuses is asked again when its time has come, not for each write that joins the others.
+                let wait = Instant::now() < again;
+                next = if stop || (self.backlog.len() >= BATCH && !wait) {
                     None
                 } else {
                     messages.try_recv().ok()
                 };
             }
+            if Instant::now() < again && flushes.is_empty() && !stop {
+                continue;
+            }
             let result = self.write_out();
+            again = Instant::now() + if result.is_err() { RETRY } else { Duration::ZERO };
             for done in flushes {
                 // A caller that gave up waiting has dropped its end; its answer is then nobody's.
                 drop(done.try_send(result.clone()));

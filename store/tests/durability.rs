@@ -254,11 +254,23 @@ fn a_full_disk_is_counted_and_what_waited_is_written_later() {
         stats.errors.values().sum::<u64>() > 0 && stats.backlog > 0,
         "{stats:?}"
     );
-    std::fs::write(&ballast, b"").unwrap();
+    // A disk that refuses is asked now and then, not for every write that joins those that wait.
+    for n in 500..8_000 {
+        assert!(store.write(WriteOp::Baseline(Box::new(baseline(n)))));
+    }
+    store.flush(LIMIT).unwrap_err();
+    let attempts: u64 = store.stats().errors.values().sum();
+    assert!(attempts < 100, "{attempts} attempts for 8,000 writes");
+    std::fs::remove_file(&ballast).unwrap();
+    let roomier = Command::new("mount")
+        .args(["-o", "remount,size=64m"])
+        .arg(&mount)
+        .status();
+    assert!(roomier.is_ok_and(|s| s.success()));
     store.flush(LIMIT).unwrap();
     let stats = store.stats();
     assert_eq!((stats.failing, stats.backlog, stats.dropped), (None, 0, 0));
-    assert_eq!(store.baselines(1000, "npm:demo").unwrap().len(), 500);
+    assert_eq!(store.baselines(1000, "npm:demo").unwrap().len(), 8_000);
 }
 
 struct Unmount(std::path::PathBuf);

@@ -260,6 +260,9 @@ impl Engine {
 
     fn recognise(&mut self, pid: u32, uid: u32, image: &Image) -> Option<AgentName> {
         let exe = image.exe.strip_suffix(" (deleted)").unwrap_or(&image.exe);
+        if let Some(name) = self.agents.recognise(exe, &image.argv, &image.cwd, &Blind) {
+            return Some(name.clone());
+        }
         if is_interpreter(exe) {
             // Only here may the script's links have to be followed.
             let (table, argv, exe) = (self.agents.clone(), image.argv.clone(), exe.to_owned());
@@ -273,8 +276,6 @@ impl Engine {
             if let Some(Some(name)) = found {
                 return Some(name);
             }
-        } else if let Some(name) = self.agents.recognise(exe, &image.argv, "", &Blind) {
-            return Some(name.clone());
         }
         if !self.learned_paths.contains(exe) {
             return None;

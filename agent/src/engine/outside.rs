@@ -89,10 +89,8 @@ impl Outside {
         if let Some(known) = self.people.get(&uid) {
             return known.clone();
         }
-        let found = self
-            .ask(move || HostUser::by_uid(uid).ok())
-            .flatten()
-            .map(Arc::new);
+        // A name service that was too slow once may answer next time; that there is no such user is an answer.
+        let found = self.ask(move || HostUser::by_uid(uid).ok())?.map(Arc::new);
         if self.people.len() < PEOPLE {
             self.people.insert(uid, found.clone());
         }
