@@ -177,16 +177,18 @@ fn parse_link(target: &[u8]) -> (FdKind, u64) {
 /// Whether a process has the far end of a descriptor open: a descriptor with the inode number
 /// [`crate::FdShape::far_ino`]. For a pipe this holds for the near end too. Reads `/proc/PID/fd`.
 pub fn holds_far_end(pid: u32, shape: &crate::FdShape) -> bool {
+    has_far_end(&fd_links(pid), shape)
+}
+
+/// The same for descriptors that were read already.
+pub fn has_far_end(links: &[FdLink], shape: &crate::FdShape) -> bool {
     let ino = shape.far_ino();
     let kind = match shape.kind {
         FdKind::Pipe => FdKind::Pipe,
         FdKind::UnixStream => FdKind::SocketOther,
         _ => return false,
     };
-    ino != 0
-        && fd_links(pid)
-            .iter()
-            .any(|link| link.kind == kind && link.ino == ino)
+    ino != 0 && links.iter().any(|link| link.kind == kind && link.ino == ino)
 }
 
 /// Bytes that wait to be read in a pipe or socket which a process has open; `None` if it has it open no more, or

@@ -385,8 +385,10 @@ impl Engine {
             return shape;
         }
         let held_by = |pid: u32, at: usize| procs::holds_far_end(pid, &report.fds[at]);
+        // Read once: this stands between an unknown agent's first line and us.
+        let of_parent = procs::fd_links(report.ppid);
         for at in [0, 1] {
-            if held_by(report.ppid, at) {
+            if procs::has_far_end(&of_parent, &report.fds[at]) {
                 shape.fds[at].far_end = FarEnd::Held(report.ppid);
                 continue;
             }
