@@ -413,6 +413,9 @@ impl Engine {
         self.judge.gate.sweep(gate::here(), &mut self.live);
         self.rest_if_idle();
         self.tell_losses();
+        for (op, sum) in self.judge.store_errors() {
+            self.live.metrics.store_errors_total(op, sum);
+        }
     }
 
     /// Takes the payload probe off the host while no agent lives.

@@ -18,6 +18,7 @@ pub mod offsets;
 mod options;
 mod order;
 pub mod peer;
+pub mod priority;
 pub mod procs;
 mod programs;
 mod queue;

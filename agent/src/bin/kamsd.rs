@@ -237,6 +237,10 @@ async fn start_engine(
                 return;
             }
         };
+        // Before the sensor's threads and the workers begin: they inherit it.
+        if let Err(error) = kams_host::priority::raise() {
+            tracing::warn!(%error, "no higher priority: sessions may be missed when many agents start at once");
+        }
         match Engine::new(config, live, shared, judge) {
             Ok((engine, events)) => {
                 drop(ready.send(Ok(())));

@@ -123,6 +123,14 @@ impl Judge {
         self.gate.set_policy(policy);
     }
 
+    /// Writes that the store's disk refused since the start, by kind.
+    pub fn store_errors(&self) -> Vec<(&'static str, u64)> {
+        let stats = self.store.as_ref().map(|store| store.stats());
+        stats
+            .map(|stats| stats.errors.into_iter().collect())
+            .unwrap_or_default()
+    }
+
     /// A conversation begins to be told: its baselines are read now, off the path of any verdict.
     pub fn enter(&mut self, party: &Party) {
         let owner = Owner {

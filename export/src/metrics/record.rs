@@ -152,9 +152,9 @@ impl Metrics {
         self.definition_tokens.with_label_values(&[&server]).set(tokens);
     }
 
-    /// Counts a failed store operation.
-    pub fn store_error(&self, op: &'static str) {
-        self.store_errors.with_label_values(&[op]).inc();
+    /// Enters the sum of failed store operations since the start.
+    pub fn store_errors_total(&self, op: &'static str, sum: u64) {
+        advance(&self.store_errors, &[op], sum);
     }
 
     /// Counts a reload of the policy and, where it succeeded, names the one in force.
@@ -299,6 +299,16 @@ mod tests {
         let text = text(&metrics);
         let series = r#"kams_sensor_lost_total{reason="reserve",stage="ring"}"#;
         assert_eq!(value_of(&text, series), Some(8.0));
+    }
+
+    #[test]
+    fn refused_writes_of_the_store_are_a_sum_since_the_start() {
+        let metrics = metrics().unwrap();
+        for sum in [2, 5, 5] {
+            metrics.store_errors_total("commit", sum);
+        }
+        let series = r#"kams_store_errors_total{op="commit"}"#;
+        assert_eq!(value_of(&text(&metrics), series), Some(5.0));
     }
 
     #[test]
