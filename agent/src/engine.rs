@@ -23,6 +23,7 @@ pub mod replay;
 mod servers;
 pub mod sink;
 pub mod stream;
+pub mod verdict;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use kams_detect::{Evidence, Finding, Kind, Severity};
-use kams_policy::{Action, CallVerdict, ChainMatch, Decision, Mode, Outcome};
+use kams_policy::{Action, CallVerdict, ChainMatch, Decision, Outcome};
 
 use super::Gatekeeper;
 
@@ -34,7 +34,7 @@ impl Gatekeeper {
             if self.told.insert((run.to_owned(), rule.clone(), tool.to_owned())) {
                 found.push((
                     finding(hit, &rule, run, tool),
-                    decision(hit, verdict.decision.mode),
+                    decision(hit, &verdict.decision),
                 ));
             }
         }
@@ -74,8 +74,8 @@ fn finding(hit: &ChainMatch, rule: &str, run: &str, tool: &str) -> Finding {
     }
 }
 
-/// The rule's own decision about the call. Nothing is refused on a watched stream.
-fn decision(hit: &ChainMatch, mode: Mode) -> Decision {
+/// The rule's own decision about the call.
+fn decision(hit: &ChainMatch, made: &Decision) -> Decision {
     let action = match hit.decision {
         _ if hit.suspend_agent => Action::SuspendAgent,
         Outcome::Block => Action::BlockCall,
@@ -83,7 +83,8 @@ fn decision(hit: &ChainMatch, mode: Mode) -> Decision {
         Outcome::Warn => Action::Warn,
         _ => Action::Alert,
     };
-    let enforces = action.enforces();
+    // Carried out where the whole decision is: in enforce mode, on a stream with a relay.
+    let enforces = action.enforces() && made.would.is_some();
     Decision {
         action: Some(if enforces || hit.dry_run {
             Action::Alert
@@ -92,7 +93,7 @@ fn decision(hit: &ChainMatch, mode: Mode) -> Decision {
         }),
         would: (enforces && !hit.dry_run).then_some(action),
         rule: Some(hit.rule_id.clone()),
-        mode,
+        mode: made.mode,
         ..Decision::default()
     }
 }
