@@ -18,5 +18,5 @@ pub mod relay;
 pub mod wire;
 
 pub use fail::FailMode;
-pub use link::Connector;
+pub use link::{Connector, reaches};
 pub use relay::{Ends, Relay, Settings};

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -147,9 +147,14 @@ impl Link {
     }
 }
 
-fn connect_to(path: &PathBuf) -> io::Result<OwnedFd> {
+/// Whether somebody listens for relays at this path.
+pub fn reaches(path: &Path) -> bool {
+    connect_to(path).is_ok()
+}
+
+fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new(path.as_path())?)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }
