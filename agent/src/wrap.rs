@@ -93,13 +93,15 @@ impl Wrap {
         };
         let relay = Relay::new(ends, settings, connector)?;
         let pid = child.pid();
-        let relay = std::thread::Builder::new().name("relay".to_owned()).spawn(move || {
-            let ended = relay.run();
-            if !matches!(ended, Ok(Ended::Closed)) {
-                // Ordered by the engine, or unable to go on: the server does not run on without us.
-                child::kill(pid, Signal::SIGKILL);
-            }
-        })?;
+        let relay = std::thread::Builder::new()
+            .name("relay".to_owned())
+            .spawn(move || {
+                let ended = relay.run();
+                if !matches!(ended, Ok(Ended::Closed)) {
+                    // Ordered by the engine, or unable to go on: the server does not run on without us.
+                    child::kill(pid, Signal::SIGKILL);
+                }
+            })?;
         let status = child.wait(&signals)?;
         drop(exit);
         if relay.join().is_err() {
@@ -158,7 +160,9 @@ fn meta(command: &[OsString], pid: Pid, socket: bool) -> Meta {
     Meta {
         relay: format!("wrap-{server_pid}-{:x}", start(server_pid)),
         uid: uid.as_raw(),
-        user: user.as_ref().map_or_else(|| uid.to_string(), |user| user.name.clone()),
+        user: user
+            .as_ref()
+            .map_or_else(|| uid.to_string(), |user| user.name.clone()),
         agent: paths::agent(agent_pid),
         agent_pid,
         agent_start: start(agent_pid),

@@ -5,7 +5,11 @@ use crate::finding::{Evidence, Finding, Kind, Severity};
 
 /// Messages that a relay decided on by its fail mode. `passed`: they were let through (`fail: open`).
 pub fn unjudged(why: &str, passed: bool, to_server: bool, count: u64, tool: Option<String>) -> Finding {
-    let way = if to_server { "to the server" } else { "to the agent" };
+    let way = if to_server {
+        "to the server"
+    } else {
+        "to the agent"
+    };
     Finding {
         code: "KAMS-REL-001",
         detector: "relay.unjudged",
@@ -24,7 +28,11 @@ pub fn unjudged(why: &str, passed: bool, to_server: bool, count: u64, tool: Opti
 
 /// A message over the limit of inspection; of its `bytes` only the beginning was seen.
 pub fn oversize(bytes: u64, to_server: bool) -> Finding {
-    let way = if to_server { "to the server" } else { "to the agent" };
+    let way = if to_server {
+        "to the server"
+    } else {
+        "to the agent"
+    };
     Finding {
         code: "KAMS-REL-002",
         detector: "relay.oversize",
@@ -51,6 +59,9 @@ mod tests {
         let refused = unjudged("deadline", false, false, 3, None);
         assert!(passed.severity > refused.severity);
         assert_ne!(passed.cause, refused.cause);
-        assert!(matches!(oversize(40, true).evidence, Evidence::Cost { bytes: 40, .. }));
+        assert!(matches!(
+            oversize(40, true).evidence,
+            Evidence::Cost { bytes: 40, .. }
+        ));
     }
 }

@@ -116,7 +116,10 @@ mod tests {
         assert_eq!(call["result"]["content"][0]["text"], FORM.text);
         assert_eq!(call["result"].get("resultType"), None);
         let other = read(answer_to(&Head::of(br#"{"id":2,"method":"prompts/get"}"#), FORM));
-        assert_eq!((&other["id"], &other["error"]["code"]), (&2.into(), &DENIED.into()));
+        assert_eq!(
+            (&other["id"], &other["error"]["code"]),
+            (&2.into(), &DENIED.into())
+        );
         let task = read(answer_to(
             &Head::of(br#"{"id":2,"method":"tools/call","params":{"task":{}}}"#),
             FORM,
@@ -128,7 +131,10 @@ mod tests {
         };
         let call = read(answer_to(&Head::of(br#"{"id":1,"method":"tools/call"}"#), late));
         assert_eq!(call["result"]["resultType"], "complete");
-        assert_eq!(answer_to(&Head::of(br#"{"method":"notifications/x"}"#), FORM), None);
+        assert_eq!(
+            answer_to(&Head::of(br#"{"method":"notifications/x"}"#), FORM),
+            None
+        );
     }
 
     #[test]

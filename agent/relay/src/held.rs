@@ -29,9 +29,16 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Puts a message aside; gives it back where too many wait.
-    pub(crate) fn add(&mut self, way: Way, item: Item, millis: u64, text: String, now: Instant) -> Result<(), Item> {
+    pub(crate) fn add(
+        &mut self,
+        way: Way,
+        item: Item,
+        millis: u64,
+        text: String,
+        now: Instant,
+    ) -> Option<Item> {
         if self.all.len() >= MOST || self.bytes.saturating_add(item.bytes.len()) > MOST_BYTES {
-            return Err(item);
+            return Some(item);
         }
         self.bytes += item.bytes.len();
         // A limit of years is one that never comes.
@@ -43,7 +50,7 @@ impl Waiting {
             text,
             until,
         });
-        Ok(())
+        None
     }
 
     pub(crate) fn take(&mut self, seq: u64) -> Option<Held> {

@@ -113,13 +113,7 @@ impl Lane {
     }
 
     /// Reads once. `drain`: what is not there now will not come.
-    pub(crate) fn read(
-        &mut self,
-        limit: usize,
-        drain: bool,
-        seq: &mut u64,
-        now: Instant,
-    ) -> Option<Dropped> {
+    pub(crate) fn read(&mut self, limit: usize, drain: bool, seq: &mut u64, now: Instant) -> Option<Dropped> {
         let source = self.source.as_ref()?;
         let most = if self.input.len() >= READ { READ_LONG } else { READ };
         match source.read(&mut self.input, most) {
@@ -276,7 +270,11 @@ impl Lane {
 
     /// The next one that the engine has not been sent.
     pub(crate) fn unsent(&mut self) -> Option<&mut Item> {
-        while self.queue.get(self.sent).is_some_and(|item| item.state != State::New) {
+        while self
+            .queue
+            .get(self.sent)
+            .is_some_and(|item| item.state != State::New)
+        {
             self.sent += 1;
         }
         self.queue.get_mut(self.sent)

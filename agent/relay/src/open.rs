@@ -141,14 +141,26 @@ mod tests {
     #[test]
     fn answers_and_cancellations_close_what_is_open() {
         let mut open = Open::default();
-        pass(&mut open, Way::ToServer, r#"{"id":0,"method":"initialize","params":{"a":1}}"#);
-        pass(&mut open, Way::ToAgent, r#"{"id":0,"result":{"capabilities":{}}}"#);
+        pass(
+            &mut open,
+            Way::ToServer,
+            r#"{"id":0,"method":"initialize","params":{"a":1}}"#,
+        );
+        pass(
+            &mut open,
+            Way::ToAgent,
+            r#"{"id":0,"result":{"capabilities":{}}}"#,
+        );
         pass(
             &mut open,
             Way::ToServer,
             r#"[{"id":1,"method":"tools/call","params":{"name":"x"}},{"id":"1","method":"ping"}]"#,
         );
-        pass(&mut open, Way::ToServer, r#"{"id":2,"method":"resources/read","params":{"uri":"u"}}"#);
+        pass(
+            &mut open,
+            Way::ToServer,
+            r#"{"id":2,"method":"resources/read","params":{"uri":"u"}}"#,
+        );
         // The server's own request is none of the agent's.
         pass(&mut open, Way::ToAgent, r#"{"id":2,"method":"roots/list"}"#);
         pass(&mut open, Way::ToAgent, r#"{"id":"1","result":{}}"#);

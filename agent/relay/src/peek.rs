@@ -224,7 +224,9 @@ impl Peek {
         if value.len() > MOST {
             return;
         }
-        let Ok(text) = String::from_utf8(value) else { return };
+        let Ok(text) = String::from_utf8(value) else {
+            return;
+        };
         let place = match self.slot {
             Slot::Id => &mut self.head.id,
             Slot::Method => &mut self.head.method,
@@ -293,9 +295,7 @@ mod tests {
         let head = Head::of(br#"{"jsonrpc":"2.0","result":{"id":3,"method":"no"},"id":"a,\"b}"}"#);
         assert_eq!(head.id.as_deref(), Some(r#""a,\"b}""#));
         assert!(head.is_answer());
-        let head = Head::of(
-            br#"{"method":"notifications/cancelled","params":{"requestId":7,"reason":"x"}}"#,
-        );
+        let head = Head::of(br#"{"method":"notifications/cancelled","params":{"requestId":7,"reason":"x"}}"#);
         assert!(head.has_method("notifications/cancelled"));
         assert!(head.whole && !Head::of(br#"{"id":1,"resu"#).whole);
         assert_eq!((head.cancels.as_deref(), head.id), (Some("7"), None));

@@ -215,7 +215,11 @@ impl Relay {
                     break;
                 };
                 self.silent = true;
-                let why = if self.link.is_up() { Why::Deadline } else { Why::Gone };
+                let why = if self.link.is_up() {
+                    Why::Deadline
+                } else {
+                    Why::Gone
+                };
                 self.give_up(way, seq, why, now);
             }
         }
@@ -521,7 +525,9 @@ impl Relay {
     }
 
     fn next_event(&self) -> Option<Instant> {
-        let due = [Way::ToServer, Way::ToAgent].into_iter().filter_map(|way| self.due(way));
+        let due = [Way::ToServer, Way::ToAgent]
+            .into_iter()
+            .filter_map(|way| self.due(way));
         let retry = if self.link.is_up() {
             None
         } else {
@@ -545,8 +551,11 @@ impl Relay {
                     let Some(item) = self.lane(way).remove(seq) else {
                         continue;
                     };
-                    if let Err(item) = self.held.add(way, item, millis, text, now) {
-                        let form = self.form(denial::DENIED, "Kams refused this call: too many wait for approval.");
+                    if let Some(item) = self.held.add(way, item, millis, text, now) {
+                        let form = self.form(
+                            denial::DENIED,
+                            "Kams refused this call: too many wait for approval.",
+                        );
                         if let Some(answer) = denial::answer_to(&item.head, form) {
                             self.lane(way.back()).say(answer);
                         }
@@ -576,7 +585,11 @@ impl Relay {
         if item.state == State::Ready {
             return;
         }
-        let cancels = item.head.cancels.clone().filter(|_| verdict.onward == Onward::Nothing);
+        let cancels = item
+            .head
+            .cancels
+            .clone()
+            .filter(|_| verdict.onward == Onward::Nothing);
         match verdict.onward {
             Onward::Same => {
                 item.state = State::Ready;

@@ -220,7 +220,6 @@ pub enum FromEngine {
 #[error("a packet that cannot be read: {0}")]
 pub struct BadPacket(&'static str);
 
-
 /// Sends one packet, whole or not at all; `WouldBlock` where the other side is behind.
 pub fn send(socket: BorrowedFd<'_>, head: &[u8], body: &[u8]) -> io::Result<()> {
     if body.len() <= INLINE {
@@ -267,7 +266,9 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<(
 
 /// The body of a packet: what stands in it after the head, or the memfd that came along.
 pub fn body<'p>(rest: &'p [u8], fds: &[OwnedFd], room: &'p mut Vec<u8>) -> io::Result<&'p [u8]> {
-    let Some(memory) = fds.first() else { return Ok(rest) };
+    let Some(memory) = fds.first() else {
+        return Ok(rest);
+    };
     let size = usize::try_from(rustix::fs::fstat(memory)?.st_size).unwrap_or(0);
     room.clear();
     room.reserve_exact(size);
@@ -345,7 +346,10 @@ pub fn from_relay<'p>(
                 seq: number(head, 2),
                 length: number(head, 10),
             };
-            (FromRelay::Frame(frame), body(rest, fds, room).map_err(unreadable)?)
+            (
+                FromRelay::Frame(frame),
+                body(rest, fds, room).map_err(unreadable)?,
+            )
         }
         b'H' => {
             let text = body(rest, fds, room).map_err(unreadable)?;
@@ -457,7 +461,13 @@ mod tests {
     use super::*;
 
     fn pair() -> (OwnedFd, OwnedFd) {
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+        socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap()
     }
 
     fn through(message: &FromEngine) -> FromEngine {

@@ -135,7 +135,11 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
         Command::Scan(scan) => return scan::run(client, scan, out).await,
         Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
         Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,
-        Command::Completions { .. } | Command::Man { .. } | Command::Replay { .. } | Command::Detect(_) | Command::Wrap(_) => {}
+        Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::Replay { .. }
+        | Command::Detect(_)
+        | Command::Wrap(_) => {}
     }
     Ok(Ended::Clean)
 }

@@ -19,7 +19,9 @@ pub(super) fn run(options: &Wrap) -> Result<Ended, CliError> {
         socket: options.relays.clone(),
         record: options.record.clone(),
     };
-    wrap.run().map(Ended::Like).map_err(|error| CliError::Wrap(error.to_string()))
+    wrap.run()
+        .map(Ended::Like)
+        .map_err(|error| CliError::Wrap(error.to_string()))
 }
 
 /// The default policy in enforce mode.

@@ -197,8 +197,11 @@ impl Gatekeeper {
         };
         if verdict.admission.is_some() {
             self.keep_open(party.server_id, call.id, open, now);
-        } else if let (Outcome::RequireApproval, Some(approval)) = (verdict.decision.outcome, verdict.approval) {
-            self.waiting.insert(approval, Waits::proposed(open, call.baseline));
+        } else if let (Outcome::RequireApproval, Some(approval)) =
+            (verdict.decision.outcome, verdict.approval)
+        {
+            self.waiting
+                .insert(approval, Waits::proposed(open, call.baseline));
         }
         self.drain(now, sink);
         found

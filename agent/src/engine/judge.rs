@@ -215,7 +215,12 @@ impl Judge {
     }
 
     /// Hands a finding to policy, record, store and sink.
-    pub(in crate::engine) fn report(&mut self, case: &Case<'_>, finding: &Finding, sink: &mut dyn Sink) -> Decision {
+    pub(in crate::engine) fn report(
+        &mut self,
+        case: &Case<'_>,
+        finding: &Finding,
+        sink: &mut dyn Sink,
+    ) -> Decision {
         self.report_with(case, finding, None, sink)
     }
 

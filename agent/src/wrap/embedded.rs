@@ -86,24 +86,19 @@ impl Embedded {
         };
         let (ready, started) = channel();
         let (done, ended) = channel();
-        let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
-            if let Err(error) = serve(policy, party, far, record, &ready) {
-                say(&format!("the engine ended: {error}"));
-            }
-            drop(done);
-        })?;
+        let thread = std::thread::Builder::new()
+            .name("engine".to_owned())
+            .spawn(move || {
+                if let Err(error) = serve(policy, party, far, record, &ready) {
+                    say(&format!("the engine ended: {error}"));
+                }
+                drop(done);
+            })?;
         // An engine that does not come up shows as a link that is closed.
         if started.recv().is_err() {
             say("the engine did not start");
         }
-        Ok((
-            near,
-            Self {
-                thread,
-                ended,
-                fail,
-            },
-        ))
+        Ok((near, Self { thread, ended, fail }))
     }
 
     /// What the relay does with messages that the engine does not judge.
@@ -215,7 +210,8 @@ impl State {
             say(&format!("{why}; baselines are learned anew in this session"));
             // Digests cannot be compared with those of other sessions, and nobody can guess this salt.
             let mut key = [0; 32];
-            let read = File::open("/dev/urandom").and_then(|mut file| io::Read::read_exact(&mut file, &mut key));
+            let read =
+                File::open("/dev/urandom").and_then(|mut file| io::Read::read_exact(&mut file, &mut key));
             if let Err(error) = read {
                 say(&format!("no random numbers: {error}"));
             }

@@ -11,7 +11,11 @@ struct Here;
 
 impl Look for Here {
     fn real_path(&self, path: &str) -> Option<String> {
-        std::fs::canonicalize(path).ok()?.into_os_string().into_string().ok()
+        std::fs::canonicalize(path)
+            .ok()?
+            .into_os_string()
+            .into_string()
+            .ok()
     }
 
     fn read(&self, path: &str, max: usize) -> Option<String> {
@@ -35,7 +39,10 @@ impl Look for Here {
 }
 
 fn text(words: &[OsString]) -> Vec<String> {
-    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    words
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// The name of the agent that a process is: a known one's, else that of its executable.
@@ -60,7 +67,10 @@ pub(super) fn server(command: &[OsString]) -> String {
     let argv = text(command);
     let cwd = std::env::current_dir().unwrap_or_default();
     let home = std::env::var("HOME").unwrap_or_default();
-    let exe = argv.first().and_then(|program| found(program)).unwrap_or_default();
+    let exe = argv
+        .first()
+        .and_then(|program| found(program))
+        .unwrap_or_default();
     let launch = Launch {
         exe: &exe,
         argv: &argv,

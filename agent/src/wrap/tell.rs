@@ -15,7 +15,11 @@ use crate::engine::sink::{Sink, ToolState};
 
 /// The file for records, which only its owner reads.
 pub(super) fn record_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Tells.

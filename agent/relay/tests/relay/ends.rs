@@ -18,7 +18,8 @@ fn options(form: Form) -> Options {
 /// Bytes of all kinds: lines short and long, without JSON, characters, no newline at the end.
 fn everything() -> Vec<u8> {
     let mut bytes = Vec::new();
-    bytes.extend_from_slice(b"{\"jsonrpc\":\"2.0\", \"id\":1.50,\"x/y\":1.50,\"\\u0061\":1}\n\n  \r\nhello\n");
+    bytes
+        .extend_from_slice(b"{\"jsonrpc\":\"2.0\", \"id\":1.50,\"x/y\":1.50,\"\\u0061\":1}\n\n  \r\nhello\n");
     bytes.extend_from_slice("[{\"id\":1},{\"id\":\"\u{20ac}\"}]\r\n".as_bytes());
     bytes.extend_from_slice(b"\xff\xfe\x00 not text\n");
     let mut state = 1_u32;
@@ -153,7 +154,10 @@ fn who_reads_late_stops_the_writer_and_nobody_else() {
         before = stuck();
         std::thread::sleep(std::time::Duration::from_millis(150));
     }
-    assert!(before < 6 << 20, "{before} bytes were taken from writers nobody reads");
+    assert!(
+        before < 6 << 20,
+        "{before} bytes were taken from writers nobody reads"
+    );
     for end in [&mut rig.server_in, &mut rig.agent_in] {
         let mut end = end.take().unwrap();
         writers.push(std::thread::spawn(move || {
@@ -181,7 +185,10 @@ fn a_server_that_dies_leaves_an_error_for_what_it_owes() {
     assert_eq!(rig.agent_hears(), "{\"id\":2,\"result\":{}}\n");
     assert_eq!(rig.agent_hears(), "{\"id\":\"a\",\"resu\n");
     let error: serde_json::Value = serde_json::from_str(&rig.agent_hears()).unwrap();
-    assert_eq!((&error["id"], &error["error"]["code"]), (&"a".into(), &(-31_002).into()));
+    assert_eq!(
+        (&error["id"], &error["error"]["code"]),
+        (&"a".into(), &(-31_002).into())
+    );
     assert_eq!(rig.agent_hears(), "");
     assert_eq!(rig.join(), Ended::Closed);
 }

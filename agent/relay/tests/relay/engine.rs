@@ -35,7 +35,10 @@ fn a_silent_engine_delays_by_its_time_and_no_more() {
             break told;
         }
     };
-    assert_eq!((told.why, told.mode, told.count), (Why::Deadline, FailMode::Open, 1));
+    assert_eq!(
+        (told.why, told.mode, told.count),
+        (Why::Deadline, FailMode::Open, 1)
+    );
     assert_eq!(told.method.as_deref(), Some("tools/call"));
     assert_eq!(told.subject.as_deref(), Some("x"));
 }
@@ -47,7 +50,10 @@ fn closed_refuses_what_nobody_judged() {
     rig.agent_says(&format!("{CALL}{{\"method\":\"notifications/x\"}}\n"));
     rig.agent_says("[{\"id\":2,\"method\":\"ping\"},{\"id\":3,\"method\":\"tools/call\"}]\n");
     let answer: Value = serde_json::from_str(&rig.agent_hears()).unwrap();
-    assert_eq!((&answer["id"], &answer["result"]["isError"]), (&1.into(), &true.into()));
+    assert_eq!(
+        (&answer["id"], &answer["result"]["isError"]),
+        (&1.into(), &true.into())
+    );
     let answers: Value = serde_json::from_str(&rig.agent_hears()).unwrap();
     assert_eq!(answers[0]["error"]["code"], -31_003);
     assert_eq!(answers[1]["result"]["isError"], true);
@@ -80,7 +86,10 @@ fn an_engine_that_dies_in_the_middle_costs_no_message() {
         assert!(hello.resumed);
         assert!(hello.before[0].line.contains("\"id\":1"), "{:?}", hello.before);
         let (frame, text) = engine.frame().unwrap();
-        assert_eq!((frame.way, text.as_slice()), (Way::ToAgent, b"{\"id\":1,\"result\":{}}\n".as_slice()));
+        assert_eq!(
+            (frame.way, text.as_slice()),
+            (Way::ToAgent, b"{\"id\":1,\"result\":{}}\n".as_slice())
+        );
         engine.say(&FromEngine::Verdict(frame.seq, Verdict::default()));
         assert_eq!(rig.agent_hears(), "{\"id\":1,\"result\":{}}\n");
     }
@@ -137,7 +146,9 @@ fn an_engine_replaced_again_and_again_loses_no_message_under_load() {
     'all: loop {
         let mut engine = accepted(&socket);
         for _ in 0..701 {
-            let Some((frame, _)) = engine.frame() else { break 'all };
+            let Some((frame, _)) = engine.frame() else {
+                break 'all;
+            };
             engine.say(&FromEngine::Verdict(frame.seq, Verdict::default()));
             judged += 1;
         }

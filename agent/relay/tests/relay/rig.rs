@@ -10,7 +10,9 @@ use std::time::Duration;
 use kams_relay::relay::{Ended, LIMIT};
 use kams_relay::wire::{self, FromEngine, FromRelay, Meta, PACKET, Verdict};
 use kams_relay::{Connector, Ends, FailMode, Relay, Settings};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with,
+};
 
 /// How the four streams are made.
 #[derive(Clone, Copy, Debug)]
@@ -120,11 +122,19 @@ impl Rig {
     }
 
     pub(crate) fn agent_says(&mut self, text: &str) {
-        self.agent_out.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        self.agent_out
+            .as_mut()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     pub(crate) fn server_says(&mut self, text: &str) {
-        self.server_out.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        self.server_out
+            .as_mut()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     pub(crate) fn agent_hears(&mut self) -> String {
@@ -175,7 +185,10 @@ impl Engine {
     /// The next packet, or none at the end.
     pub(crate) fn hear(&mut self) -> Option<(FromRelay, Vec<u8>)> {
         loop {
-            let mut fds = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::IN)];
+            let mut fds = [rustix::event::PollFd::new(
+                &self.socket,
+                rustix::event::PollFlags::IN,
+            )];
             rustix::event::poll(&mut fds, None).unwrap();
             let (length, fds) = match wire::receive(self.socket.as_fd(), &mut self.buffer) {
                 Ok(got) => got?,

@@ -28,18 +28,28 @@ fn verdicts_are_carried_out_in_order() {
     let seqs: Vec<u64> = (0..4).map(|_| engine.frame().unwrap().0.seq).collect();
     // Decided in another order than they came.
     engine.say(&FromEngine::Verdict(seqs[3], Verdict::default()));
-    engine.say(&FromEngine::Verdict(seqs[1], verdict(Onward::Instead(b"2\n".to_vec()), "")));
-    engine.say(&FromEngine::Verdict(seqs[2], verdict(Onward::Nothing, "no three\n")));
+    engine.say(&FromEngine::Verdict(
+        seqs[1],
+        verdict(Onward::Instead(b"2\n".to_vec()), ""),
+    ));
+    engine.say(&FromEngine::Verdict(
+        seqs[2],
+        verdict(Onward::Nothing, "no three\n"),
+    ));
     assert_eq!(rig.agent_hears(), "no three\n");
     engine.say(&FromEngine::Verdict(seqs[0], Verdict::default()));
-    assert_eq!(rig.server_hears() + &rig.server_hears() + &rig.server_hears(), "one\n2\nfour\n");
+    assert_eq!(
+        rig.server_hears() + &rig.server_hears() + &rig.server_hears(),
+        "one\n2\nfour\n"
+    );
 }
 
 #[test]
 fn a_held_request_steps_out_of_the_line() {
     let (mut rig, engine) = Rig::linked(Options::default());
     let mut engine = Engine::new(engine);
-    let call = |id: u32| format!("{{\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"pay\"}}}}\n");
+    let call =
+        |id: u32| format!("{{\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"pay\"}}}}\n");
     rig.agent_says(&call(1));
     rig.agent_says(&call(2));
     for _ in 0..2 {
@@ -131,11 +141,17 @@ fn an_answer_over_the_limit_is_refused_as_an_answer() {
     let (frame, _) = engine.frame().unwrap();
     engine.say(&FromEngine::Verdict(frame.seq, Verdict::default()));
     rig.server_hears();
-    let result = format!("{{\"result\":{{\"content\":\"{}\"}},\"id\":9}}\n", "y".repeat(50_000));
+    let result = format!(
+        "{{\"result\":{{\"content\":\"{}\"}},\"id\":9}}\n",
+        "y".repeat(50_000)
+    );
     rig.server_says(&result);
     // Nobody decides: closed means that it does not pass.
     let answer = json(&rig.agent_hears());
-    assert_eq!((&answer["id"], &answer["result"]["isError"]), (&9.into(), &true.into()));
+    assert_eq!(
+        (&answer["id"], &answer["result"]["isError"]),
+        (&9.into(), &true.into())
+    );
 }
 
 #[test]
@@ -147,5 +163,8 @@ fn the_engine_can_speak_and_end() {
     assert_eq!(rig.agent_hears().as_bytes(), line);
     engine.say(&FromEngine::End);
     assert_eq!(rig.join(), Ended::Ordered);
-    assert_eq!((rig.agent_hears(), rig.server_hears()), (String::new(), String::new()));
+    assert_eq!(
+        (rig.agent_hears(), rig.server_hears()),
+        (String::new(), String::new())
+    );
 }

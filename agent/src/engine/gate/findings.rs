@@ -32,10 +32,7 @@ impl Gatekeeper {
             }
             let rule = format!("{}@{}/{}", hit.policy_id, hit.version, hit.rule_id);
             if self.told.insert((run.to_owned(), rule.clone(), tool.to_owned())) {
-                found.push((
-                    finding(hit, &rule, run, tool),
-                    decision(hit, &verdict.decision),
-                ));
+                found.push((finding(hit, &rule, run, tool), decision(hit, &verdict.decision)));
             }
         }
         found

@@ -100,7 +100,11 @@ impl Gatekeeper {
             if waits.admitted.is_some() {
                 self.refused(party, id, now);
             }
-            let rule = self.gate.approvals.get(number).map(|one| one.request.rule.clone());
+            let rule = self
+                .gate
+                .approvals
+                .get(number)
+                .map(|one| one.request.rule.clone());
             Settled::Refused(format!(
                 "Kams refused this call: policy rule `{}` wants it approved, and {why}.",
                 rule.unwrap_or_default()
@@ -134,7 +138,11 @@ impl Gatekeeper {
         sink: &mut dyn Sink,
     ) {
         self.gate.cancel(number, now);
-        if self.waiting.remove(&number).is_some_and(|waits| waits.admitted.is_some()) {
+        if self
+            .waiting
+            .remove(&number)
+            .is_some_and(|waits| waits.admitted.is_some())
+        {
             self.refused(party, id, now);
         }
         self.drain(now, sink);

@@ -191,7 +191,10 @@ impl Judge {
         for finding in findings {
             let decision = self.report(case, finding, sink);
             verdict.blocked |= blocks(&decision);
-            let stronger = verdict.refusal.as_ref().is_none_or(|old| old.action < decision.action);
+            let stronger = verdict
+                .refusal
+                .as_ref()
+                .is_none_or(|old| old.action < decision.action);
             if !decision.passes() && stronger {
                 verdict.refusal = Some(decision);
             }
@@ -208,7 +211,11 @@ impl Judge {
 
     /// Another policy decides anew on what the one before refused.
     pub(super) fn forget_refusals(&mut self) {
-        for kept in self.baselines.values_mut().flat_map(|known| known.items.values_mut()) {
+        for kept in self
+            .baselines
+            .values_mut()
+            .flat_map(|known| known.items.values_mut())
+        {
             if let Some((digest, _)) = kept.refused.take() {
                 kept.told.retain(|told| *told != digest);
             }

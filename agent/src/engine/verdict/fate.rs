@@ -20,7 +20,7 @@ pub(super) enum Fate {
     /// It is the server's greeting, and goes on without its instructions; this text stands in their place.
     WithoutInstructions(String),
     /// It waits for a person.
-    Hold(Held),
+    Hold(Box<Held>),
     /// It is refused with this text.
     Refuse(String),
 }
@@ -86,21 +86,20 @@ pub(super) fn of(decisions: &Decisions, role: Role) -> Fate {
                         softened = softened.or(Some(decision));
                     }
                     (Role::Greeting, None) if !whole => softened = softened.or(Some(decision)),
-                    _ => refusal = stronger(refusal, decision),
+                    _ => refusal = Some(stronger(refusal, decision)),
                 }
             }
         }
     }
     for verdict in [&decisions.call, &decisions.answer].into_iter().flatten() {
         match verdict.decision.outcome {
-            Outcome::Block => refusal = stronger(refusal, &verdict.decision),
             Outcome::RequireApproval if role == Role::Call => {
                 held = Some(Held {
                     approval: verdict.approval,
                     decision: verdict.decision.clone(),
                 });
             }
-            Outcome::RequireApproval => refusal = stronger(refusal, &verdict.decision),
+            Outcome::Block | Outcome::RequireApproval => refusal = Some(stronger(refusal, &verdict.decision)),
             _ => {}
         }
     }
@@ -108,7 +107,7 @@ pub(super) fn of(decisions: &Decisions, role: Role) -> Fate {
         return Fate::Refuse(text(decision));
     }
     if let Some(held) = held {
-        return Fate::Hold(held);
+        return Fate::Hold(Box::new(held));
     }
     match (role, softened) {
         (Role::Page, Some(decision)) => Fate::Without(without, text(decision)),
@@ -118,8 +117,8 @@ pub(super) fn of(decisions: &Decisions, role: Role) -> Fate {
     }
 }
 
-fn stronger<'d>(old: Option<&'d Decision>, new: &'d Decision) -> Option<&'d Decision> {
-    Some(old.filter(|old| old.action >= new.action).unwrap_or(new))
+fn stronger<'d>(old: Option<&'d Decision>, new: &'d Decision) -> &'d Decision {
+    old.filter(|old| old.action >= new.action).unwrap_or(new)
 }
 
 /// What the agent is told.

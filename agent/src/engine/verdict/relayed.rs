@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use kams_detect::redact::{redact_message, shown};
+use kams_detect::redact::{self, redact_message, shown};
 use kams_detect::relay as findings;
 use kams_export::view::{EventKind as Kind, EventView, Time};
 use kams_mcp::event::{EventKind, RequestKind, Response, ResponseKind};
@@ -208,7 +208,10 @@ impl Relayed {
         let fate = match &event.kind {
             EventKind::Request(request) => {
                 part.id = Some(request.id.clone());
-                let token = request.meta.as_ref().and_then(|meta| meta.progress_token.as_ref());
+                let token = request
+                    .meta
+                    .as_ref()
+                    .and_then(|meta| meta.progress_token.as_ref());
                 part.token = token.map(describe_id);
                 let role = match (&request.kind, event.direction) {
                     (RequestKind::ToolCall(_), Direction::ToServer) => Role::Call,
@@ -288,7 +291,10 @@ impl Relayed {
     /// Requests that are no calls, while the server or the agent is under a restriction.
     fn standing(&self, method: &Method, bench: &Bench<'_>) -> Fate {
         // What keeps a session alive says nothing to the model.
-        if matches!(method.name(), "initialize" | "ping" | "server/discover" | "logging/setLevel") {
+        if matches!(
+            method.name(),
+            "initialize" | "ping" | "server/discover" | "logging/setLevel"
+        ) {
             return Fate::Pass;
         }
         self.restriction(None, bench)
@@ -369,7 +375,10 @@ impl Relayed {
             let back = back.unwrap_or_default();
             return vec![FromEngine::Verdict(seq, Verdict { onward, back })];
         }
-        vec![FromEngine::Verdict(seq, self.batch(frame.way, line, parts, bench))]
+        vec![FromEngine::Verdict(
+            seq,
+            self.batch(frame.way, line, parts, bench),
+        )]
     }
 
     /// A batch goes on with what may pass; the rest is answered in one batch.
@@ -424,6 +433,12 @@ impl Relayed {
             Fate::Refuse(_) => None,
         };
         if let Some(bytes) = changed {
+            // What a server says of itself may be quoted; what goes to it may not.
+            let (how, shown) = match part.fate {
+                Fate::Redact(_) => ("redacted", None),
+                _ => ("edited", Some(bytes.as_slice())),
+            };
+            self.on_record(way, how, bytes.len(), shown, bench);
             return (Onward::Instead(bytes), None);
         }
         // What cannot be changed as policy wants it does not pass.
@@ -452,13 +467,27 @@ impl Relayed {
             } else {
                 denial::error(id, form)
             };
+            self.on_record(way, "refused", answer.len(), Some(&answer), bench);
             return (Onward::Instead(answer), None);
         }
         let answer = denial::answer_to(&head, form);
+        let length = answer.as_ref().map_or(0, Vec::len);
+        self.on_record(way, "refused", length, answer.as_deref(), bench);
         if let (Some(answer), Some(id), Way::ToServer) = (&answer, &part.id, way) {
             self.answered_by_us(answer, id, bench);
         }
         (Onward::Nothing, answer)
+    }
+
+    /// What was sent in a message's place is on record, to the byte where it may be quoted.
+    fn on_record(&self, way: Way, how: &str, bytes: usize, shown: Option<&[u8]>, bench: &mut Bench<'_>) {
+        let mut event = self.event(Kind::Replaced, bench.now);
+        event.direction = Some(describe::direction(direction(way)));
+        event.reason = Some(how.to_owned());
+        event.bytes = Some(bytes as u64);
+        event.enforced = true;
+        event.detail = shown.map(|bytes| redact::shown(&String::from_utf8_lossy(bytes)).into_owned());
+        bench.sink.event(event);
     }
 
     /// The session learns what the agent is told in the server's place; nobody judges our own words.

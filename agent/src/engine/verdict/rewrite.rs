@@ -18,7 +18,11 @@ pub(super) fn without(line: &str, list: ListKind, names: &BTreeSet<String>) -> O
             (span(line, item.get()), goes)
         })
         .collect();
-    let kept: Vec<&Range<usize>> = spans.iter().filter(|(_, goes)| !goes).map(|(span, _)| span).collect();
+    let kept: Vec<&Range<usize>> = spans
+        .iter()
+        .filter(|(_, goes)| !goes)
+        .map(|(span, _)| span)
+        .collect();
     let array = span(line, items.get());
     let (first, last) = (spans.first()?.0.start, spans.last()?.0.end);
     let mut out = String::with_capacity(line.len());

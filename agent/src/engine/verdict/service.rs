@@ -210,7 +210,9 @@ impl Verdicts {
     pub fn settle(&mut self, bench: &mut Bench<'_>) {
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
         for number in numbers {
-            let Some(relayed) = self.relayed(number) else { continue };
+            let Some(relayed) = self.relayed(number) else {
+                continue;
+            };
             let said = if relayed.holds() {
                 relayed.settle(bench.judge, bench.sink, (bench.now)())
             } else {
@@ -344,7 +346,9 @@ impl Verdicts {
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
-        let Some(relayed) = &connection.relayed else { return };
+        let Some(relayed) = &connection.relayed else {
+            return;
+        };
         let welcome = relayed.welcome(bench.judge);
         if connection.welcome.as_ref() != Some(&welcome) {
             connection.welcome = Some(welcome.clone());
