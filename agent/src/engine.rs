@@ -160,6 +160,8 @@ pub struct Engine {
     learned_paths: HashSet<String>,
     next_id: u64,
     idle_ticks: u32,
+    /// Bytes kept back of all candidates.
+    kept_back: usize,
     /// Agents that had ended before their exec was looked at.
     missed_agents: u64,
     losses_told: HashMap<(&'static str, &'static str), u64>,
@@ -208,6 +210,7 @@ impl Engine {
             learned_paths: HashSet::new(),
             next_id: 1,
             idle_ticks: 0,
+            kept_back: 0,
             missed_agents: 0,
             losses_told: HashMap::new(),
         };
@@ -400,15 +403,18 @@ impl Engine {
     fn tell_losses(&mut self) {
         let Some(running) = &self.running else { return };
         let of_sensor = running.control.losses().into_iter();
-        let missed = ("engine", "agent_gone_before_seen", self.missed_agents);
         let losses = of_sensor.map(|loss| (loss.reason.stage.as_str(), loss.reason.reason, loss.count));
+        for (reason, count) in self.tracker.counters().rows() {
+            self.live.metrics.discovery_limited_total(reason, count);
+        }
+        let missed = ("engine", "agent_gone_before_seen", self.missed_agents);
         for (stage, reason, count) in losses.chain([missed]) {
             self.live.metrics.sensor_lost_total(stage, reason, count);
             let told = self.losses_told.entry((stage, reason)).or_default();
             let new = count.saturating_sub(*told);
             *told = count;
             if new > 0 {
-                tracing::warn!(stage, reason, count = new, "the sensor lost something");
+                tracing::warn!(stage, reason, count = new, "something was not seen");
                 self.live.event(EventView {
                     count: Some(new),
                     stage: Some(stage.to_owned()),

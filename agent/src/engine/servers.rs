@@ -22,6 +22,8 @@ use crate::discover::tracker::{Action, GoneReason, InstanceId, ProcKey};
 
 /// Bytes kept back of a candidate until it is known to be a server.
 const KEPT_BACK: usize = 4 << 20;
+/// Bytes kept back of all candidates together.
+const KEPT_BACK_OF_ALL: usize = 64 << 20;
 /// How long after a server's end its agent may still read what it wrote last. Begins anew while bytes wait there.
 const LINGER: u64 = 3_000_000_000;
 /// How long at most, however much waits.
@@ -53,6 +55,8 @@ pub(super) struct Server {
 struct Kept {
     pieces: VecDeque<(Direction, Held)>,
     bytes: usize,
+    /// There was more than may be kept.
+    cut: bool,
 }
 
 #[derive(Debug)]
@@ -222,8 +226,11 @@ impl Engine {
         if let Some(kept) = &mut server.kept {
             // A copy: what is kept here for long must not fill the sensor's queue.
             let data = Bytes::copy_from_slice(&piece.data);
-            kept.bytes += data.len();
-            if kept.bytes <= KEPT_BACK {
+            let more = data.len();
+            kept.cut |= kept.bytes + more > KEPT_BACK || self.kept_back + more > KEPT_BACK_OF_ALL;
+            if !kept.cut {
+                kept.bytes += more;
+                self.kept_back += more;
                 let data = data.clone();
                 kept.pieces
                     .push_back((direction, Held::Piece(Piece { data, ..piece })));
@@ -358,6 +365,7 @@ impl Engine {
             return;
         };
         let Some(kept) = server.kept.take() else { return };
+        self.kept_back -= kept.bytes;
         let adopted = server.adopted;
         let state = if adopted {
             ServerState::Adopted
@@ -399,7 +407,6 @@ impl Engine {
             reasons: Vec::new(),
             time,
         };
-        let cut = kept.bytes > KEPT_BACK;
         for (direction, held) in kept.pieces {
             self.judging.hand(match held {
                 Held::Piece(piece) => Work::Piece {
@@ -410,7 +417,7 @@ impl Engine {
                 Held::Gap { lost, time } => gap(direction, lost, time),
             });
         }
-        if cut {
+        if kept.cut {
             for direction in [Direction::ToServer, Direction::ToClient] {
                 self.judging.hand(gap(direction, 0, time));
             }
@@ -513,6 +520,7 @@ impl Engine {
     /// Stops watching an instance and hands it out.
     fn close(&mut self, id: InstanceId) -> Option<Server> {
         let server = self.servers.remove(&id)?;
+        self.kept_back -= server.kept.as_ref().map_or(0, |kept| kept.bytes);
         for key in server.keys {
             if self.keys.get(&key).is_some_and(|(owner, _)| *owner == id) {
                 self.keys.remove(&key);
