@@ -6,17 +6,21 @@
 //! one.
 #![forbid(unsafe_code)]
 
+pub mod confine;
 pub mod denial;
 pub mod end;
 pub mod fail;
 mod held;
+pub mod identity;
 mod lane;
 mod link;
 mod open;
 pub mod peek;
+pub mod pool;
 pub mod relay;
 pub mod wire;
 
 pub use fail::FailMode;
 pub use link::{Connector, reaches};
+pub use pool::{PoolError, RelayHandle, RelayPool};
 pub use relay::{Ends, Relay, Settings};

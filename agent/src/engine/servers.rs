@@ -373,7 +373,9 @@ impl Engine {
             ServerState::Observed
         };
         if let Some(view) = self.live.registry.lock().server_mut(server.id) {
-            view.state = state;
+            if view.state != ServerState::Relayed {
+                view.state = state;
+            }
         }
         let party = &server.party;
         tracing::info!(server = %party.server, agent = %party.agent, uid = party.uid, pid = party.server_pid, "MCP server");

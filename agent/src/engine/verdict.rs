@@ -6,12 +6,14 @@
 //! speaks with the relays.
 
 mod collect;
+mod daemon;
 mod fate;
 mod held;
 mod relayed;
 mod rewrite;
 pub mod service;
 
+pub use daemon::Relays;
 pub use relayed::{Effect, Relayed};
 pub use service::{Parties, Peer, Verdicts};
 

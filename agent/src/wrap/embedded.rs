@@ -152,15 +152,14 @@ fn serve(
         return Ok(());
     }
     while !verdicts.is_empty() {
-        let spoke = verdicts.wait(None, TICK);
-        let mut bench = Bench {
-            judge: &mut judge,
-            sink: &mut told,
-            now: clock::boot_ns,
-        };
-        if spoke {
-            verdicts.serve(&mut bench);
-        }
+        let spoke = verdicts.serve(
+            TICK,
+            &mut Bench {
+                judge: &mut judge,
+                sink: &mut told,
+                now: clock::boot_ns,
+            },
+        );
         if !spoke || verdicts.holds() {
             judge.gate.sweep(crate::engine::gate::here(), &mut told);
             verdicts.settle(&mut Bench {

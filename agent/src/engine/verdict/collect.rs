@@ -104,6 +104,10 @@ impl Sink for Collector<'_> {
         });
     }
 
+    fn failed(&mut self, mode: &'static str, count: u64) {
+        self.sink.failed(mode, count);
+    }
+
     fn gate(&mut self, restrictions: &[(&'static str, usize)], head: (u64, &str)) {
         self.sink.gate(restrictions, head);
     }

@@ -1,17 +1,18 @@
 //! Relays on their sockets: who they are, what they ask, what they are told.
 //!
-//! Whatever thread owns the judge owns this too and calls [`Verdicts::serve`] when [`Verdicts::wait`] says so; nothing
-//! here waits for a relay.
+//! Whatever thread owns the judge owns this too and calls [`Verdicts::serve`] again and again; nothing here waits for
+//! one relay while another has something to say.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kams_mcp::Nanos;
 use kams_relay::wire::{self, FromEngine, FromRelay, Hello, Meta, PACKET, Welcome};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -20,8 +21,9 @@ use crate::engine::conversation::{Party, ToWall};
 use crate::engine::judge::Judge;
 use crate::engine::sink::Sink;
 
-/// Number of the listening socket among what is polled.
+/// Numbers of the listening socket and of the owner's waker among what is polled.
 const LISTENER: u64 = 0;
+const WAKER: u64 = 1;
 /// Packets of one relay before others get their turn.
 const TURN: usize = 32;
 /// Packets that wait for a relay that does not read; more, and its connection is closed.
@@ -65,7 +67,6 @@ pub struct Verdicts {
     to_wall: ToWall,
     effects: Vec<Effect>,
     buffer: Vec<u8>,
-    ready: Vec<epoll::Event>,
     room: Vec<u8>,
 }
 
@@ -94,12 +95,11 @@ impl Verdicts {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener: None,
             connections: HashMap::new(),
-            next: LISTENER + 1,
+            next: WAKER + 1,
             parties,
             to_wall,
             effects: Vec::new(),
             buffer: vec![0; PACKET],
-            ready: Vec::with_capacity(64),
             room: Vec::new(),
         })
     }
@@ -109,11 +109,19 @@ impl Verdicts {
     pub fn listen(&mut self, path: &Path) -> io::Result<()> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        match path.symlink_metadata() {
+            Ok(meta) if !meta.file_type().is_socket() => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "something else stands there",
+                ));
+            }
+            Ok(_) => std::fs::remove_file(path)?,
+            Err(_) => {}
         }
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        // Everyone may connect: whose relay one is, the kernel says.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         rustix::net::listen(&socket, 256)?;
         let data = epoll::EventData::new_u64(LISTENER);
         epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)?;
@@ -137,20 +145,11 @@ impl Verdicts {
         Ok(())
     }
 
-    /// What to poll for reading, together with other things.
-    pub fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-
-    /// Waits until a relay says something, `also` is readable, or the time is over. Whether a relay did.
-    pub fn wait(&self, also: Option<std::os::fd::BorrowedFd<'_>>, limit: Duration) -> bool {
-        let mut fds = vec![PollFd::new(&self.epoll, PollFlags::IN)];
-        fds.extend(also.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let limit = Timespec {
-            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(limit.subsec_nanos()),
-        };
-        poll(&mut fds, Some(&limit)).is_ok() && fds.first().is_some_and(|fd| !fd.revents().is_empty())
+    /// Something else that ends a wait when it is readable, and is left as it is.
+    pub fn wake_by(&self, waker: impl AsFd) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(WAKER);
+        epoll::add(&self.epoll, waker, data, epoll::EventFlags::IN)?;
+        Ok(())
     }
 
     /// Whether calls wait for a person: then [`Verdicts::settle`] is due a few times a second.
@@ -175,35 +174,34 @@ impl Verdicts {
         std::mem::take(&mut self.effects)
     }
 
-    /// Answers what relays have said, without waiting. Whether there was anything.
-    pub fn serve(&mut self, bench: &mut Bench<'_>) -> bool {
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
+    /// Answers what relays say, after waiting at most so long for them. Whether anything was said.
+    pub fn serve(&mut self, limit: Duration, bench: &mut Bench<'_>) -> bool {
+        let limit = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(limit.subsec_nanos()),
         };
-        self.ready.clear();
-        let room = rustix::buffer::spare_capacity(&mut self.ready);
-        if epoll::wait(&self.epoll, room, Some(&now)).is_err() {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        let room = rustix::buffer::spare_capacity(&mut events);
+        if epoll::wait(&self.epoll, room, Some(&limit)).is_err() {
             return false;
         }
-        let ready: Vec<(u64, epoll::EventFlags)> = self
-            .ready
-            .iter()
-            .map(|event| (event.data.u64(), event.flags))
-            .collect();
-        for (number, flags) in &ready {
-            if *number == LISTENER {
+        for event in &events {
+            let (number, flags) = (event.data.u64(), event.flags);
+            if number == LISTENER {
                 self.accept();
                 continue;
             }
+            if number == WAKER {
+                continue;
+            }
             if flags.contains(epoll::EventFlags::OUT) {
-                self.flush(*number);
+                self.flush(number);
             }
             if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-                self.hear(*number, bench);
+                self.hear(number, bench);
             }
         }
-        !ready.is_empty()
+        !events.is_empty()
     }
 
     /// Looks whether calls that are held may go on, and tells relays of changed settings.
@@ -296,6 +294,12 @@ impl Verdicts {
                 let effects = relayed.take_effects();
                 for message in said {
                     self.say(number, &message);
+                }
+                if effects
+                    .iter()
+                    .any(|effect| matches!(effect, Effect::KillServer { .. }))
+                {
+                    self.say(number, &FromEngine::End);
                 }
                 bench.sink.verdict(before.elapsed().as_secs_f64());
                 self.effects.extend(effects);
