@@ -21,7 +21,7 @@ use kams_detect::behaviour::{self, Monitor};
 use kams_detect::cost::Costs;
 use kams_detect::egress::Salt;
 use kams_detect::finding::{Evidence, Finding};
-use kams_detect::integrity::Thresholds;
+use kams_detect::integrity::{Names, Thresholds};
 use kams_detect::redact::shown;
 use kams_export::view::{self, EventView, FindingContext, FindingRecord, Time};
 use kams_mcp::event::{EventKind, ResponseKind};
@@ -74,7 +74,7 @@ struct InSession {
     calls: OpenCalls,
     listing: Listing,
     /// Names in its latest lists, for shadowing.
-    tools: Vec<String>,
+    tools: Names,
     flood: Flood,
 }
 
@@ -148,7 +148,7 @@ impl Judge {
             run,
             calls: OpenCalls::default(),
             listing: Listing::default(),
-            tools: Vec::new(),
+            tools: Names::default(),
             flood: Flood::default(),
         };
         self.sessions.insert(party.server_id, session);
