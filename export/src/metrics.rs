@@ -237,7 +237,10 @@ impl Metrics {
                 "Messages that relays decided on by themselves, by what they did.",
                 &["mode"],
             )?,
-            relay_verdict: register(r, HistogramVec::new(verdicts.buckets(VERDICT_BUCKETS.to_vec()), &[])?)?,
+            relay_verdict: register(
+                r,
+                HistogramVec::new(verdicts.buckets(VERDICT_BUCKETS.to_vec()), &[])?,
+            )?,
             waste: counters(r, "kams_waste_total", "Waste findings by rule.", &["rule"])?,
             feed_missed: counters(
                 r,

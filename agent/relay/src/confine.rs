@@ -56,11 +56,7 @@ pub fn confine() -> Result<(), SeccompError> {
             // Memory that can be run is none that a relay needs.
             "mmap" => {
                 let plain = ScmpArgCompare::new(2, ScmpCompareOp::MaskedEqual(EXECUTE), 0);
-                filter.add_rule_conditional(
-                    ScmpAction::Allow,
-                    ScmpSyscall::from_name(name)?,
-                    &[plain],
-                )?;
+                filter.add_rule_conditional(ScmpAction::Allow, ScmpSyscall::from_name(name)?, &[plain])?;
             }
             _ => {
                 filter.add_rule(ScmpAction::Allow, ScmpSyscall::from_name(name)?)?;
@@ -68,10 +64,6 @@ pub fn confine() -> Result<(), SeccompError> {
         }
     }
     let to_engine = ScmpArgCompare::new(0, ScmpCompareOp::MaskedEqual(0xffff_ffff), UNIX);
-    filter.add_rule_conditional(
-        ScmpAction::Allow,
-        ScmpSyscall::from_name("socket")?,
-        &[to_engine],
-    )?;
+    filter.add_rule_conditional(ScmpAction::Allow, ScmpSyscall::from_name("socket")?, &[to_engine])?;
     filter.load()
 }

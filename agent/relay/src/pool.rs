@@ -85,6 +85,10 @@ impl RelayPool {
     }
 
     /// Puts a relay between the ends. It serves when this returns.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the ends are the relay's from here on, and closed here"
+    )]
     pub fn start(&self, ends: Ends, meta: Meta, fail: FailMode) -> Result<RelayHandle, PoolError> {
         let start = Start {
             meta,

@@ -198,6 +198,7 @@ impl Bench {
             // Relays first: an agent or a server waits for each answer.
             self.serve(&mut relays, false);
             match queue.try_recv() {
+                Ok(work) if self.is_relayed(&work, &relays) => {}
                 Ok(work) => {
                     let tick = matches!(work, Work::Tick | Work::Policy(_) | Work::Gate(_));
                     self.work(work, state);
@@ -209,14 +210,17 @@ impl Bench {
                 Err(TryRecvError::Empty) => {
                     state.asleep.store(true, Ordering::Release);
                     // What came before that was seen does not wake us.
-                    if let Ok(work) = queue.try_recv() {
-                        state.asleep.store(false, Ordering::Release);
-                        self.work(work, state);
-                        continue;
+                    let last = queue.try_recv();
+                    if last.is_err() {
+                        self.serve(&mut relays, true);
                     }
-                    self.serve(&mut relays, true);
                     state.asleep.store(false, Ordering::Release);
                     relays.woken();
+                    if let Ok(work) = last
+                        && !self.is_relayed(&work, &relays)
+                    {
+                        self.work(work, state);
+                    }
                 }
             }
         }
@@ -230,22 +234,26 @@ impl Bench {
         }
     }
 
+    /// A conversation that a relay shows as well.
+    fn is_relayed(&self, work: &Work, relays: &Relays) -> bool {
+        let Work::Open { server, conversation } = work else {
+            return false;
+        };
+        let mut tables = self.live.registry.lock();
+        if relays.is_relay(conversation.party().agent_pid) {
+            tables.remove_server(*server);
+            return true;
+        }
+        let view = tables.server_mut(*server);
+        view.is_some_and(|view| view.state == ServerState::Relayed)
+    }
+
     fn work(&mut self, work: Work, state: &State) {
         if matches!(work, Work::Piece { .. }) && state.ending.load(Ordering::Acquire) {
             return;
         }
         if matches!(work, Work::Tick) {
             state.ticking.store(false, Ordering::Release);
-        }
-        if let Work::Open { server, .. } = &work
-            && self
-                .live
-                .registry
-                .lock()
-                .server_mut(*server)
-                .is_some_and(|view| view.state == ServerState::Relayed)
-        {
-            return;
         }
         self.take(work);
     }

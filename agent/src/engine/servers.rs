@@ -372,10 +372,10 @@ impl Engine {
         } else {
             ServerState::Observed
         };
-        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
-            if view.state != ServerState::Relayed {
-                view.state = state;
-            }
+        if let Some(view) = self.live.registry.lock().server_mut(server.id)
+            && view.state != ServerState::Relayed
+        {
+            view.state = state;
         }
         let party = &server.party;
         tracing::info!(server = %party.server, agent = %party.agent, uid = party.uid, pid = party.server_pid, "MCP server");

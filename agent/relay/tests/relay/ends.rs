@@ -139,7 +139,7 @@ fn who_reads_late_stops_the_writer_and_nobody_else() {
     let written = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let mut writers = Vec::new();
     for end in [&mut rig.agent_out, &mut rig.server_out] {
-        let (mut end, line, written) = (end.take().unwrap(), line.clone(), written.clone());
+        let (mut end, line, written) = (end.take().unwrap(), line.clone(), std::sync::Arc::clone(&written));
         writers.push(std::thread::spawn(move || {
             for _ in 0..lines {
                 end.write_all(line.as_bytes()).unwrap();

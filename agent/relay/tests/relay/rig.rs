@@ -184,22 +184,16 @@ impl Engine {
 
     /// The next packet, or none at the end.
     pub(crate) fn hear(&mut self) -> Option<(FromRelay, Vec<u8>)> {
-        loop {
-            let mut fds = [rustix::event::PollFd::new(
-                &self.socket,
-                rustix::event::PollFlags::IN,
-            )];
-            rustix::event::poll(&mut fds, None).unwrap();
-            let (length, fds) = match wire::receive(self.socket.as_fd(), &mut self.buffer) {
-                Ok(got) => got?,
-                Err(_) => return None,
-            };
-            let mut room = Vec::new();
-            let (said, body) = wire::from_relay(&self.buffer[..length], &fds, &mut room)
-                .unwrap()
-                .unwrap();
-            return Some((said, body.to_vec()));
-        }
+        let mut fds = [rustix::event::PollFd::new(
+            &self.socket,
+            rustix::event::PollFlags::IN,
+        )];
+        rustix::event::poll(&mut fds, None).unwrap();
+        let (length, fds) = wire::receive(self.socket.as_fd(), &mut self.buffer).ok()??;
+        let mut room = Vec::new();
+        let read = wire::from_relay(&self.buffer[..length], &fds, &mut room);
+        let (said, body) = read.unwrap().unwrap();
+        Some((said, body.to_vec()))
     }
 
     /// The next message to be judged: its number and text.

@@ -3,7 +3,7 @@
 //! An injected relay runs as an identity of its own that nobody else has, and says whom it serves. Who else connects
 //! is a user's own `kams wrap`: it serves that user, whatever it says.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -40,8 +40,17 @@ type OnEffect = Box<dyn FnMut(Effect) + Send>;
 pub struct Relays {
     verdicts: Verdicts,
     waker: OwnedFd,
-    new: Arc<Mutex<Vec<u64>>>,
+    standing: Arc<Mutex<Standing>>,
     on_effect: OnEffect,
+}
+
+/// What the judging thread must know of relays.
+#[derive(Debug, Default)]
+struct Standing {
+    /// Servers that are not to be judged from where they are watched, since they were last asked for.
+    new: Vec<u64>,
+    /// Processes that relay: what they say to their servers is what their agents say.
+    processes: HashSet<u32>,
 }
 
 impl std::fmt::Debug for Relays {
@@ -58,14 +67,15 @@ impl Relays {
         live: &Live,
         on_effect: Box<dyn FnMut(Effect) + Send>,
     ) -> io::Result<Self> {
-        let new = Arc::new(Mutex::new(Vec::new()));
+        let standing = Arc::new(Mutex::new(Standing::default()));
         let parties = Served {
             registry: Arc::clone(&live.registry),
             outside: Outside::default(),
             relay_uid,
             next: UNSEEN,
-            new: Arc::clone(&new),
+            standing: Arc::clone(&standing),
             told: HashMap::new(),
+            processes: HashMap::new(),
         };
         let mut verdicts = Verdicts::new(Box::new(parties), to_wall)?;
         verdicts.listen(socket)?;
@@ -74,7 +84,7 @@ impl Relays {
         Ok(Self {
             verdicts,
             waker,
-            new,
+            standing,
             on_effect,
         })
     }
@@ -124,7 +134,14 @@ impl Relays {
 
     /// Servers that are relayed since the last call.
     pub(in crate::engine) fn take_new(&self) -> Vec<u64> {
-        std::mem::take(&mut self.new.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut standing.new)
+    }
+
+    /// Whether this process relays.
+    pub(in crate::engine) fn is_relay(&self, pid: u32) -> bool {
+        let standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        standing.processes.contains(&pid)
     }
 }
 
@@ -133,7 +150,9 @@ struct Served {
     outside: Outside,
     relay_uid: Option<u32>,
     next: u64,
-    new: Arc<Mutex<Vec<u64>>>,
+    standing: Arc<Mutex<Standing>>,
+    /// By number of the server: the process that relays.
+    processes: HashMap<u64, u32>,
     /// What the two sides said of themselves, as it was last entered.
     told: HashMap<u64, Arc<kams_mcp::session::Identity>>,
 }
@@ -161,8 +180,25 @@ impl Parties for Served {
     fn party(&mut self, meta: &Meta, peer: Peer) -> Option<Party> {
         let trusted = self.relay_uid == Some(peer.uid);
         let uid = if trusted { meta.uid } else { peer.uid };
+        let server_id = self.number(meta, peer, trusted);
+        let mut tables = self.registry.lock();
+        let behind: Vec<u64> = tables
+            .live_servers()
+            .filter(|view| view.agent_pid == peer.pid)
+            .map(|view| view.id)
+            .collect();
+        for id in &behind {
+            tables.remove_server(*id);
+        }
+        drop(tables);
+        self.processes.insert(server_id, peer.pid);
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        standing.processes.insert(peer.pid);
+        standing.new.extend(behind);
+        standing.new.push(server_id);
+        drop(standing);
         Some(Party {
-            server_id: self.number(meta, peer, trusted),
+            server_id,
             uid,
             user: self.outside.user(uid),
             agent: describe::name(&meta.agent).into(),
@@ -214,10 +250,6 @@ impl Parties for Served {
         let mut confirmed = relayed.event(EventKind::ServerConfirmed, now);
         confirmed.reason = Some("relayed".to_owned());
         sink.event(confirmed);
-        self.new
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(party.server_id);
     }
 
     fn heard(&mut self, relayed: &Relayed) {
@@ -236,6 +268,10 @@ impl Parties for Served {
     fn closed(&mut self, relayed: &Relayed, now: Nanos) {
         let id = relayed.party().server_id;
         self.told.remove(&id);
+        if let Some(pid) = self.processes.remove(&id) {
+            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+            standing.processes.remove(&pid);
+        }
         self.registry.lock().end_server(id, to_wall(now));
     }
 }
