@@ -17,7 +17,12 @@ fn main() -> ExitCode {
     }
     let trials = cases::ALL
         .iter()
-        .map(|(name, case)| Trial::test(*name, || Ok(case())))
+        .map(|(name, case)| {
+            Trial::test(*name, || {
+                case();
+                Ok(())
+            })
+        })
         .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
