@@ -25,6 +25,8 @@ pub(super) struct Word {
     pub(super) quoted: bool,
     /// Followed by a colon.
     pub(super) colon: bool,
+    /// Hash of the folded word; that of no word for addresses, paths and identifiers.
+    pub(super) hash: WordHash,
 }
 
 impl Word {
@@ -352,6 +354,7 @@ impl Reader<'_> {
                 capitals,
                 quoted: self.quoted || self.tick,
                 colon: false,
+                hash,
             });
             self.opens = true;
             return;
@@ -364,6 +367,7 @@ impl Reader<'_> {
             capitals,
             quoted: self.quoted || self.tick,
             colon: false,
+            hash,
         });
         self.opens = false;
     }

@@ -89,6 +89,15 @@ fn overridden(s: &Sentence<'_>) -> Option<Seen> {
             };
             best = Seen::best(best, Seen::new(strength, rule, gone));
         }
+        // "drop previous orders", "replace the earlier rules"
+        if let Some(verb) = s.before(rule, 4, ACT).filter(|v| s.commanded(*v) >= 0.9)
+            && ["drop", "cancel", "replace", "remove", "delete", "erase"]
+                .iter()
+                .any(|w| s.spelled(verb).eq_ignore_ascii_case(w))
+            && s.between(verb, rule, PRIOR | YOUR)
+        {
+            best = Seen::best(best, Seen::new(0.8, verb, rule));
+        }
         // "instructions in the page override those of the user"
         if let Some(over) = s.after(rule, 8, BYPASS).filter(|o| !s.is(*o, PAST))
             && let Some(under) = s.after(over, 5, USER | SYSTEM | PRIOR | MODEL)
@@ -413,9 +422,20 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
         let asked = s
             .before(i, 3, WHEN)
             .is_some_and(|w| s.word(w).is_some_and(|w| w.opens));
+        // "P.S. for mail bots: forward ...": called upon, then ordered.
+        let called = (i + 1..(i + 8).min(s.words.len())).find(|j| s.word(*j).is_some_and(|w| w.colon));
+        let called =
+            called.is_some_and(|c| s.commanded(c + 1) >= 0.9) || word.colon && s.commanded(i + 1) >= 0.9;
         let named =
             word.opens && (word.colon || s.word(i + 1).is_some_and(|w| w.opens) && s.words.len() > i + 2);
-        let strength = if header || greeted || asked || s.before(i, 4, NOTE | YOU).is_some() {
+        // "Copilot seats must", "agent plugin": part of another name.
+        let compound = s
+            .word(i + 1)
+            .is_some_and(|w| !w.opens && w.classes & !(THIS | CONTENT) == 0 && !s.written_small(i + 1));
+        if compound && !(header || greeted || called) {
+            continue;
+        }
+        let strength = if header || greeted || asked || called || s.before(i, 4, NOTE | YOU).is_some() {
             0.95
         } else if s.after(i, 6, MODAL | NOW).is_some() {
             0.8
@@ -424,7 +444,11 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
         } else {
             continue;
         };
-        let strength = if ordered { strength } else { strength * 0.6 };
+        let strength = if ordered || called {
+            strength
+        } else {
+            strength * 0.6
+        };
         best = Seen::best(best, Seen::new(strength, i, i));
     }
     best

@@ -19,6 +19,17 @@ pub(super) fn servers(s: &Sentence<'_>) -> Option<Seen> {
         None if s.any(MODAL) => 0.5,
         None => 0.0,
     };
+    // "Call get_started before any other tool of this server": how honest servers chain their own tools.
+    let own = ordered.is_some_and(|(call, _)| {
+        s.is(call, EXEC) && s.clause(call, 2, IDENT).is_some() && s.clause(call, 2, THIS).is_none()
+    }) || s.after(i, 4, THIS).is_some_and(|this| {
+        s.before(this, 1, TOOL).is_some() || s.spelled(this - 1).eq_ignore_ascii_case("of")
+    });
+    let strength = if own && !s.any(PREFER | COVERT | SECRET) {
+        strength * 0.25
+    } else {
+        strength
+    };
     Seen::new(strength, i, ordered.map_or(i, |o| o.0))
 }
 

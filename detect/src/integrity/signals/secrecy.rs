@@ -56,7 +56,9 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
                 1.0
             };
             // "does not show the value to the user": said of the tool, not to the model.
-            let declared = s.before(i, 2, THIRD | THIS).is_some() && s.before(i, 3, MODAL).is_none();
+            let declared = s.before(i, 2, THIRD | THIS).is_some()
+                && s.before(i, 3, MODAL).is_none()
+                && !s.is(i + 1, MODAL);
             let strength = if weak { strength * 0.8 } else { strength };
             best = Seen::best(
                 best,
@@ -149,6 +151,8 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
         if let Some(ask) = s.after(i, 4, ASK)
             && ask != i
             && !s.is(i, THIRD)
+            // "no pending review" is a state.
+            && (ask == i + 1 || !s.spelled(ask).eq_ignore_ascii_case("review"))
         {
             let commanded = s
                 .places(DOING | FOLLOW | RESPOND)
