@@ -15,10 +15,11 @@ fn main() {
     let mut table: BTreeMap<(String, String, String), Vec<(f64, bool)>> = BTreeMap::new();
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/texts.jsonl");
     let files = ["tooldesc", "toolresult", "foreign"].map(|f| folder.join(format!("{f}.open.jsonl")));
-    let files = if std::env::args().any(|a| a == "--own") {
-        vec![own]
-    } else {
-        files.to_vec()
+    let other = std::env::args().skip_while(|a| a != "--file").nth(1);
+    let files = match other {
+        Some(path) => vec![path.into()],
+        None if std::env::args().any(|a| a == "--own") => vec![own],
+        None => files.to_vec(),
     };
     for file in files {
         let Ok(lines) = std::fs::read_to_string(&file) else {

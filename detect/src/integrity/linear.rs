@@ -1,7 +1,7 @@
 //! The `wording` signal: a small linear model over hashed n-grams of words and of word classes.
 //!
 //! Features of a sentence: its words and pairs of neighbouring words, the first letters of long words, each class
-//! of [`super::lexicon`] with its form (command, past, other), and which classes occur together. A window is a
+//! of [`super::lexicon`] with its form (command, negated, past, other), and which classes occur together. A window is a
 //! sentence with the one before it; its score is the sum of the weights, scaled by the root of their number. The
 //! signal grows with the score between two bounds; its span is the run of words that raised the score most.
 //! Classes are the same in every language of the lexicon, so a model taught in English says something about others.
@@ -41,7 +41,7 @@ static WEIGHTS: &[u8; SIZE] = include_bytes!("linear/weights.bin");
 
 // Scores at which the signal starts and at which it is full. Results are long and of all kinds, so that some
 // window of them comes higher by chance.
-const RAMP: (f32, f32) = (0.7, 2.0);
+const RAMP: (f32, f32) = (0.55, 1.6);
 const RAMP_IN_RESULTS: (f32, f32) = (1.0, 2.6);
 
 /// The model while a text is read.
@@ -143,14 +143,22 @@ const STEM: usize = 5;
 fn features(sentence: &Sentence<'_>, mut emit: impl FnMut(usize, usize)) {
     let mut last = WordHash::START;
     let mut seen: Classes = 0;
+    let mut forms: [Classes; 5] = [0; 5];
     for (i, word) in sentence.words.iter().enumerate() {
         let named = word.is(DEST | IDENT | PATH | FOREIGN) || word.hash == WordHash::START;
         if named {
             last = WordHash::START;
         } else {
-            emit(slot(1, word.hash.value()), i);
             emit(slot(2, last.pair(word.hash).value()), i);
             last = word.hash;
+        }
+        // A word counts once in a sentence.
+        let again = sentence
+            .words
+            .get(..i)
+            .is_some_and(|w| w.iter().any(|w| w.hash == word.hash));
+        if !named && !again {
+            emit(slot(1, word.hash.value()), i);
             let spelled = sentence.spelled(i).as_bytes();
             if let Some(stem) = spelled.get(..STEM).filter(|_| spelled.len() > STEM) {
                 let stem = stem
@@ -163,10 +171,21 @@ fn features(sentence: &Sentence<'_>, mut emit: impl FnMut(usize, usize)) {
         if classes == 0 {
             continue;
         }
-        let command = word.is(BASE | FOREIGN) && sentence.commanded(i) >= 0.9;
-        let form = u64::from(command) << 1 | u64::from(word.is(PAST | THIRD));
+        let verb = word.is(BASE | FOREIGN);
+        let form = if verb && sentence.negated(i) {
+            4
+        } else if verb && sentence.commanded(i) >= 0.9 {
+            2
+        } else {
+            usize::from(word.is(PAST | THIRD))
+        };
+        let formed = forms
+            .get_mut(form)
+            .map_or(0, |f| std::mem::replace(f, *f | classes));
         for own in bits(classes) {
-            emit(slot(4, own | form << 8), i);
+            if formed & 1 << own == 0 {
+                emit(slot(4, own | (form as u64) << 8), i);
+            }
             if seen & 1 << own == 0 {
                 for other in bits(seen) {
                     emit(slot(5, own.min(other) << 8 | own.max(other)), i);

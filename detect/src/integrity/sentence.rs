@@ -3,7 +3,7 @@
 use super::lexicon::{
     ACT, ALWAYS, AND, ASK, BASE, BEFORE, CONTENT, CONVO, COVERT, Classes, EXEC, FOREIGN, GRANTED, ING,
     INSERT, MODAL, MODEL, NEG, NOW, OFFER, PAST, READ, RECIPIENT, RESPOND, SECRET, SEND, SHOW, TELL, THIRD,
-    THIS, USER, YOU,
+    THIS, USER, WHEN, YOU,
 };
 use super::words::Word;
 
@@ -290,6 +290,7 @@ impl Sentence<'_> {
             "giving",
         ];
         self.before(i, 5, OFFER).is_some()
+            || self.before(i, 3, WHEN).is_some()
             || (i.saturating_sub(3)..i)
                 .any(|j| CAUSES.iter().any(|w| self.spelled(j).eq_ignore_ascii_case(w)))
     }

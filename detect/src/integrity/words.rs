@@ -168,7 +168,8 @@ impl Reader<'_> {
                         .take(40)
                         .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
                         .count();
-                    let starts_key = key.get(name) == Some(&b':');
+                    let rest = key.get(name..).unwrap_or_default().trim_ascii_start();
+                    let starts_key = key.get(name) == Some(&b':') || name > 0 && rest.first() == Some(&b'=');
                     if starts_key || !first.is_ascii_lowercase() && first < 0x80 {
                         self.sentence(visit);
                         self.quoted = false;

@@ -275,7 +275,11 @@ pub(super) fn priority(s: &Sentence<'_>) -> Option<Seen> {
     let everything = s
         .places(QUANT | ALWAYS)
         .find(|i| s.after(*i, 2, RESPOND | CONVO | ACT | NOTE).is_some());
-    let urged = s.any(ALWAYS | MODAL) || s.places(PREFER).any(|i| s.commanded(i) > 0.0);
+    let urged = s.places(ALWAYS | MODAL).any(|i| {
+        !["need", "needs", "requires", "has", "have"]
+            .iter()
+            .any(|w| s.spelled(i).eq_ignore_ascii_case(w))
+    }) || s.places(PREFER).any(|i| s.commanded(i) > 0.0);
     if let (Some(this), Some(obey)) = (this, s.places(FOLLOW).find(|i| s.commanded(*i) > 0.0))
         && obey < this
         && this - obey < 3
@@ -343,6 +347,9 @@ pub(super) fn precondition(s: &Sentence<'_>) -> Option<Seen> {
         let Some(subject) = subject else { continue };
         // "Before you can solve the task ..., please do the following first:" names no deed yet.
         let owned = s.is(subject, YOU) && s.after(subject, 5, RESPOND | FOLLOW).is_some();
+        // "Before you commit": a step of the user's work, not the model's answer.
+        let answers =
+            s.is(subject, RESPOND) || s.is(subject, YOU) && s.after(subject, 3, RESPOND | FOLLOW).is_some();
         if owned && s.words.last().is_some_and(|w| w.colon || w.is(BEFORE | THIS)) {
             best = Seen::best(best, Seen::new(0.9, i, s.words.len() - 1));
         }
@@ -355,7 +362,7 @@ pub(super) fn precondition(s: &Sentence<'_>) -> Option<Seen> {
         let uses = s
             .after(subject, 2, EXEC)
             .is_some_and(|u| s.after(u, 2, THIS | TOOL).is_some());
-        let reader = s.is(subject, RESPOND | YOU) && !uses;
+        let reader = answers && !uses;
         // "Call X first to get an id" is how honest tools chain.
         let chains =
             s.is(command, EXEC) && s.after(command, 4, IDENT | TOOL).is_some() && !s.any(SECRET | SEND);
@@ -365,6 +372,9 @@ pub(super) fn precondition(s: &Sentence<'_>) -> Option<Seen> {
             (false, false) => 0.45,
             (false, true) => 0.1,
         };
+        // Showing or asking the user first is what honest texts want.
+        let open = s.is(command, SHOW | TELL) && s.after(command, 8, USER).is_some();
+        let strength = if open { strength * 0.3 } else { strength };
         best = Seen::best(best, Seen::new(strength, i, command));
     }
     best
@@ -378,6 +388,11 @@ pub(super) fn task(s: &Sentence<'_>) -> Option<Seen> {
     // "your new objective is", "New task:", "stop what you are doing"
     let fresh = (1..s.words.len()).find(|i| {
         s.is(*i, RULES | RESPOND)
+            && ![
+                "rule", "rules", "policy", "question", "report", "review", "answer",
+            ]
+            .iter()
+            .any(|w| s.spelled(*i).eq_ignore_ascii_case(w))
             && s.spelled(i - 1).eq_ignore_ascii_case("new")
             && (s.before(*i, 2, YOUR).is_some() || s.word(*i).is_some_and(|w| w.colon))
     });
@@ -412,6 +427,8 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
         return None;
     }
     let ordered = s.channel == Channel::Result && s.commands(DOING).any(|c| c.1 >= 0.9);
+    // "Agents: run the tests" is the tone of a contributor's guide.
+    let grave = s.any(SEND | ACT | IGNORE | BYPASS | TELL | SECRET | COVERT | CONVO | USER | FOLLOW | NOW);
     let mut best = None;
     for i in s.places(MODEL) {
         let word = s.word(i)?;

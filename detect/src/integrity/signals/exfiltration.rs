@@ -120,6 +120,10 @@ pub(super) fn sent(s: &Sentence<'_>) -> Option<Seen> {
         } else {
             0.0
         };
+        // `export NAME=...` of a shell.
+        if s.spelled(i).eq_ignore_ascii_case("export") && (s.is(i + 1, IDENT) || s.written().contains('=')) {
+            continue;
+        }
         // "email address", "report@host": the noun.
         if s.is(i + 1, RECIPIENT) || s.is(i, SHELL) && !s.any(CONVO | SECRET | CONTENT) {
             continue;
@@ -133,7 +137,9 @@ pub(super) fn sent(s: &Sentence<'_>) -> Option<Seen> {
             continue;
         }
         let mut strength: f64 = 0.2;
-        if s.any(CONVO | SECRET) || s.places(USER).any(|p| s.personal(p)) {
+        // A token in the header of a request is how requests are documented.
+        let documented = s.is(i, SHELL) && !s.any(CONVO | PATH) && !s.written().contains("$(");
+        if !documented && s.any(CONVO | SECRET) || s.places(USER).any(|p| s.personal(p)) {
             strength += 0.5;
         }
         if s.any(QUANT) && s.any(CONTENT | CONVO | USER) {
@@ -240,7 +246,10 @@ pub(super) fn shell(s: &Sentence<'_>) -> Option<Seen> {
 
 /// Money or mail goes to somebody else.
 pub(super) fn rerouted(s: &Sentence<'_>) -> Option<Seen> {
-    let changed = s.commands(ACT).find(|c| c.1 >= 0.9).map(|c| c.0);
+    let changed = s
+        .commands(ACT)
+        .find(|c| c.1 >= 0.9 && s.clause(c.0, 12, RECIPIENT | DEST | SEND).is_some())
+        .map(|c| c.0);
     let instead = s.places(PREFER).next();
     let obliged = s.any(MODAL | ALWAYS) && s.places(PAST).next().is_some();
     if changed.is_none() && (instead.is_none() || !obliged && !s.any(ALWAYS)) {

@@ -37,6 +37,26 @@ pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
                     || i > 1 && is(i - 2, &["leave", "leaves", "keep"]));
             let answer = s
                 .clause(i, 5, RESPOND)
+                .filter(|a| {
+                    is(
+                        *a,
+                        &[
+                            "answer",
+                            "answers",
+                            "reply",
+                            "replies",
+                            "response",
+                            "responses",
+                            "summary",
+                            "output",
+                            "report",
+                            "message",
+                            "messages",
+                            "conclusion",
+                            "review",
+                        ],
+                    )
+                })
                 .filter(|a| *a > 0 && (s.before(*a, 3, YOUR | USER).is_some() || is(a - 1, &["the", "any"])));
             if let Some(answer) = answer.filter(|_| gone) {
                 best = Seen::best(best, Seen::new(0.9, i, answer));
@@ -70,7 +90,7 @@ pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
     // "tell nobody", "say nothing about it"
     for (i, force) in s.commands(TELL) {
         if let Some(none) = s
-            .after(i, 2, NEG)
+            .after(i, 1, NEG)
             .filter(|n| is(*n, &["nobody", "nothing", "none", "no"]))
         {
             let strength = if s.channel == Channel::Result { 0.6 } else { 0.8 };
