@@ -461,10 +461,12 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
         } else {
             continue;
         };
-        let strength = if ordered || called {
+        let strength = if !(ordered || called) {
+            strength * 0.6
+        } else if grave {
             strength
         } else {
-            strength * 0.6
+            strength * 0.75
         };
         best = Seen::best(best, Seen::new(strength, i, i));
     }
