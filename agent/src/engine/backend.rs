@@ -1,6 +1,7 @@
 //! What the admin API asks, answered from the shared tables.
 
 pub mod baselines;
+pub mod calls;
 mod findings;
 pub mod policy;
 pub mod runs;
@@ -35,6 +36,7 @@ pub struct DaemonBackend {
     policy: Arc<PolicyInForce>,
     started: (Time, Instant),
     kernel: String,
+    ingest: Option<calls::Ingest>,
 }
 
 impl DaemonBackend {
@@ -60,6 +62,7 @@ impl DaemonBackend {
             policy,
             started: (Time::now(), Instant::now()),
             kernel,
+            ingest: None,
         }
     }
 
@@ -322,6 +325,18 @@ impl Backend for DaemonBackend {
 
     fn usage(&self, scope: Scope, body: Value) -> Result<Value, BackendError> {
         self.report_usage(scope, body)
+    }
+
+    fn admit_report(&self, viewer: &Viewer) -> Result<(), BackendError> {
+        self.admit_calls(viewer)
+    }
+
+    fn spend_report(&self, viewer: &Viewer, bytes: usize) {
+        self.spend_calls(viewer, bytes);
+    }
+
+    fn llm_calls(&self, viewer: &Viewer, body: Value) -> Result<Value, BackendError> {
+        self.take_calls(viewer, body)
     }
 
     fn feed(&self) -> &Arc<Feed> {

@@ -21,6 +21,8 @@ use attributes::Attributes;
 /// Records of one export that are read; the rest are dropped.
 pub const MAX_EXPORTED: usize = 10_000;
 
+/// Bytes of tools' arguments that are compared of one export; calls beyond are dropped.
+pub const MAX_EXPORTED_ARGUMENTS: usize = 2 << 20;
 /// Values of one export that are kept while it is read. An export of 8 MiB can hold millions of empty records: their
 /// bytes are few, what they decode to is not.
 pub const MAX_VALUES: usize = 300_000;
@@ -78,7 +80,7 @@ pub enum Malformed {
 
 /// Reads an export in JSON; members that nothing here reads are left out.
 pub fn from_json(signal: Signal, body: &[u8]) -> Result<Value, Malformed> {
-    let export = json::read(body)?;
+    let export = json::read(body, Some(&json::OF_OTLP))?;
     let members = export.as_object().ok_or(Malformed::Shape)?;
     match members.get(signal.resources()) {
         Some(Value::Array(resources)) if resources.iter().all(Value::is_object) => Ok(export),
@@ -86,6 +88,11 @@ pub fn from_json(signal: Signal, body: &[u8]) -> Result<Value, Malformed> {
         None | Some(Value::Null) if members.is_empty() => Ok(export),
         _ => Err(Malformed::Shape),
     }
+}
+
+/// Reads any JSON within the same budget.
+pub fn read_json(body: &[u8]) -> Result<Value, Malformed> {
+    json::read(body, None)
 }
 
 /// Reads an export in protobuf, into the shape that it has in JSON.
@@ -101,8 +108,8 @@ pub fn calls(export: &Value, config: &Config) -> Vec<LlmCall> {
             .and_then(Value::as_array)
             .map_or(&[], Vec::as_slice)
     }
-    let mut calls = Vec::new();
-    let mut budget = MAX_EXPORTED;
+    let mut calls: Vec<LlmCall> = Vec::new();
+    let (mut budget, mut arguments) = (MAX_EXPORTED, 0);
     for (resources, scopes, records) in [
         ("resourceLogs", "scopeLogs", "logRecords"),
         ("resourceSpans", "scopeSpans", "spans"),
@@ -123,6 +130,15 @@ pub fn calls(export: &Value, config: &Config) -> Vec<LlmCall> {
                     } else {
                         spans::call(service, record, &attributes, config)
                     };
+                    let call = call.filter(|call| {
+                        let bytes: usize = call
+                            .tool_calls
+                            .iter()
+                            .map(|tool| tool.arguments.looped.bytes)
+                            .sum();
+                        arguments += bytes;
+                        bytes == 0 || arguments <= MAX_EXPORTED_ARGUMENTS
+                    });
                     calls.extend(call.map(|call| LlmCall {
                         service: crate::finding::cut(service, MAX_SERVICE).to_owned(),
                         pid,

@@ -44,9 +44,7 @@ impl Handle {
         let sent = if waiting.saturating_add(cost) > WAITING_BYTES {
             Err(())
         } else {
-            self.queue
-                .try_send((cost, input))
-                .map_err(|_refused| ())
+            self.queue.try_send((cost, input)).map_err(|_refused| ())
         };
         if sent.is_err() {
             self.bytes.fetch_sub(cost, Ordering::AcqRel);

@@ -1,4 +1,4 @@
-//! OTLP in JSON, read with a budget: only members that somebody here reads are kept, and not more than [`MAX_VALUES`] values.
+//! JSON read with a budget of [`MAX_VALUES`] values. Of OTLP only the members that somebody here reads are kept.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::{MAX_DEPTH, MAX_VALUES, Malformed};
 
-/// Members that are read, of whatever message.
-const READ: [&str; 24] = [
+/// Members that are read of OTLP, of whatever message.
+pub(super) const OF_OTLP: [&str; 24] = [
     "resourceLogs",
     "resourceSpans",
     "resourceMetrics",
@@ -38,12 +38,14 @@ const READ: [&str; 24] = [
 /// Marks an error as ours.
 const BUDGET: &str = "over budget";
 
-pub(super) fn read(body: &[u8]) -> Result<Value, Malformed> {
+/// Reads `body`; with `only`, members of other names are left out.
+pub(super) fn read(body: &[u8], only: Option<&[&str]>) -> Result<Value, Malformed> {
     let mut left = MAX_VALUES;
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let seed = Pruned {
         left: &mut left,
         depth: MAX_DEPTH,
+        only,
     };
     let value = seed.deserialize(&mut deserializer).map_err(|error| {
         if error.to_string().contains(BUDGET) {
@@ -59,6 +61,7 @@ pub(super) fn read(body: &[u8]) -> Result<Value, Malformed> {
 struct Pruned<'l> {
     left: &'l mut usize,
     depth: usize,
+    only: Option<&'l [&'l str]>,
 }
 
 impl Pruned<'_> {
@@ -66,6 +69,7 @@ impl Pruned<'_> {
         Pruned {
             left: self.left,
             depth: self.depth.saturating_sub(1),
+            only: self.only,
         }
     }
 }
@@ -126,13 +130,10 @@ impl<'de> Visitor<'de> for Pruned<'_> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = members.next_key::<std::borrow::Cow<'de, str>>()? {
-            match READ.iter().find(|name| **name == key) {
-                Some(name) => {
-                    map.insert((*name).to_owned(), members.next_value_seed(self.inner())?);
-                }
-                None => {
-                    members.next_value::<IgnoredAny>()?;
-                }
+            if self.only.is_none_or(|only| only.contains(&&*key)) {
+                map.insert(key.into_owned(), members.next_value_seed(self.inner())?);
+            } else {
+                members.next_value::<IgnoredAny>()?;
             }
         }
         Ok(Value::Object(map))
