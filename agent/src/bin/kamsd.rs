@@ -192,6 +192,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         desk: desk.clone(),
         quota: Arc::clone(&quota),
         senders: Arc::clone(&senders),
+        listen: receiver.as_ref().map(Receiver::address),
     };
     let backend = DaemonBackend::new(
         live.clone(),

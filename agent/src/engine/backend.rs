@@ -6,6 +6,7 @@ mod findings;
 pub mod policy;
 pub mod runs;
 mod usage;
+mod waste;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -295,6 +296,8 @@ impl Backend for DaemonBackend {
             "restrictions" => self.show_restrictions(scope),
             "runs" => self.show_runs(scope, parameters),
             "approvals" => self.show_approvals(scope, viewer),
+            "waste" => self.waste_report(scope, parameters),
+            "telemetry" => Ok(self.receiver()),
             _ => Err(BackendError::Unsupported {
                 name: name.to_owned(),
             }),

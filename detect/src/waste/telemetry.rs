@@ -186,49 +186,28 @@ mod tests {
         Some(all)
     }
 
-    const SAMPLES: [&str; 6] = [
-        "claude-code.json",
-        "codex.json",
-        "gemini-cli.json",
-        "copilot-cli-content.json",
-        "opencode.json",
-        "openinference-python-app.json",
-    ];
-
-    /// The export as the reference implementation writes it in protobuf.
-    fn encoded(signal: Signal, body: Value) -> Vec<u8> {
-        use opentelemetry_proto::tonic::collector::{
-            logs::v1::ExportLogsServiceRequest, metrics::v1::ExportMetricsServiceRequest,
-            trace::v1::ExportTraceServiceRequest,
-        };
-        use prost::Message as _;
-        // The sample's sender writes words where the reference implementation reads numbers.
-        let words = regex::Regex::new("\"(SPAN_KIND|STATUS_CODE)_[A-Z]+\"").unwrap();
-        let body: Value = serde_json::from_str(&words.replace_all(&body.to_string(), "1")).unwrap();
-        match signal {
-            Signal::Logs => serde_json::from_value::<ExportLogsServiceRequest>(body)
-                .unwrap()
-                .encode_to_vec(),
-            Signal::Traces => serde_json::from_value::<ExportTraceServiceRequest>(body)
-                .unwrap()
-                .encode_to_vec(),
-            Signal::Metrics => serde_json::from_value::<ExportMetricsServiceRequest>(body)
-                .unwrap()
-                .encode_to_vec(),
-        }
-    }
+    /// Exports in both forms; the protobuf is written by the Python package opentelemetry-proto 1.x.
+    const OTLP: &str = include_str!("../../tests/data/otlp.json");
 
     #[test]
     fn protobuf_says_what_json_says() {
         let config = Config::default();
-        for name in SAMPLES {
-            for (signal, body) in exports(name).unwrap_or_default() {
-                let plain = calls(&from_json(signal, body.to_string().as_bytes()).unwrap(), &config);
-                let bytes = encoded(signal, body);
-                let read = from_protobuf(signal, &bytes).unwrap();
-                assert_eq!(calls(&read, &config), plain, "{name} {signal:?}");
-                let cut = bytes.get(..bytes.len() - 1).unwrap();
-                assert_eq!(from_protobuf(signal, cut), Err(Malformed::Protobuf), "{name}");
+        let both: Value = serde_json::from_str(OTLP).unwrap();
+        for (signal, expected) in [(Signal::Logs, 2), (Signal::Traces, 1), (Signal::Metrics, 0)] {
+            let export = &both[signal.name()];
+            let plain = from_json(signal, export["json"].to_string().as_bytes()).unwrap();
+            let plain = calls(&plain, &config);
+            assert_eq!(plain.len(), expected, "{signal:?}");
+            let bytes = hex::decode(export["protobuf"].as_str().unwrap()).unwrap();
+            let read = from_protobuf(signal, &bytes).unwrap();
+            assert_eq!(calls(&read, &config), plain, "{signal:?}");
+            for end in 1..bytes.len() {
+                // Cut between two fields of the outermost message it would be whole; here there is one field.
+                assert_eq!(
+                    from_protobuf(signal, bytes.get(..end).unwrap()),
+                    Err(Malformed::Protobuf),
+                    "{signal:?} cut at {end}"
+                );
             }
         }
     }

@@ -66,6 +66,8 @@ pub struct Ingest {
     pub quota: Arc<Quota>,
     /// Whose processes they are.
     pub senders: Arc<Senders>,
+    /// Where telemetry is received.
+    pub listen: Option<std::net::SocketAddr>,
 }
 
 impl DaemonBackend {

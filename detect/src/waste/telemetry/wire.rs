@@ -2,7 +2,7 @@
 //!
 //! A reader of our own, because a generated one has no bound: eight megabytes of empty two-byte records become more than
 //! a gigabyte of structs. This one reads the fields that are of use, checks the form of the others and passes over them,
-//! and stops at [`MAX_VALUES`] values. The tests hold it against the generated code.
+//! and stops at [`MAX_VALUES`] values. The tests hold it against bytes that generated code wrote.
 
 use serde_json::{Map, Value};
 
