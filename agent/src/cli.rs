@@ -17,6 +17,8 @@ mod runs;
 mod scan;
 mod show;
 mod table;
+mod telemetry;
+mod waste;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
