@@ -17,6 +17,8 @@ mod runs;
 mod scan;
 mod show;
 mod table;
+mod telemetry;
+mod waste;
 mod wrap;
 
 use std::ffi::OsString;

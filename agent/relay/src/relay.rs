@@ -113,8 +113,8 @@ impl Relay {
         })
     }
 
-    /// Relays until both directions have ended.
-    pub fn run(mut self) -> std::io::Result<Ended> {
+    /// Relays until both directions have ended. After an order to end the ends are closed when it is dropped.
+    pub fn run(&mut self) -> std::io::Result<Ended> {
         loop {
             let now = Instant::now();
             if self.link.connect(now) {

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::detect;
 use super::follow::{self, Request};
 use super::show::{self, LiveView};
-use super::{CliError, Ended, Offline, Out, baseline, pages, policy, runs, say, scan};
+use super::{CliError, Ended, Offline, Out, baseline, pages, policy, runs, say, scan, telemetry, waste};
 use crate::admin::Selection;
 
 /// What the table form of `events` shows unless types are asked for: one line per server and per finished call.
@@ -132,6 +132,8 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
         Command::Runs(verb) => return runs::runs(client, verb, out).await,
         Command::Restrictions(verb) => runs::restrictions(client, verb, out).await?,
         Command::Approvals(verb) => runs::approvals(client, verb, out).await?,
+        Command::Waste(waste) => waste::run(client, waste, out).await?,
+        Command::Telemetry(verb) => return telemetry::run(client, verb, out).await,
         Command::Scan(scan) => return scan::run(client, scan, out).await,
         Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
         Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,

@@ -1,10 +1,12 @@
 //! What the admin API asks, answered from the shared tables.
 
 pub mod baselines;
+pub mod calls;
 mod findings;
 pub mod policy;
 pub mod runs;
 mod usage;
+mod waste;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,6 +37,7 @@ pub struct DaemonBackend {
     policy: Arc<PolicyInForce>,
     started: (Time, Instant),
     kernel: String,
+    ingest: Option<calls::Ingest>,
 }
 
 impl DaemonBackend {
@@ -60,6 +63,7 @@ impl DaemonBackend {
             policy,
             started: (Time::now(), Instant::now()),
             kernel,
+            ingest: None,
         }
     }
 
@@ -292,6 +296,8 @@ impl Backend for DaemonBackend {
             "restrictions" => self.show_restrictions(scope),
             "runs" => self.show_runs(scope, parameters),
             "approvals" => self.show_approvals(scope, viewer),
+            "waste" => self.waste_report(scope, parameters),
+            "telemetry" => Ok(self.receiver()),
             _ => Err(BackendError::Unsupported {
                 name: name.to_owned(),
             }),
@@ -322,6 +328,18 @@ impl Backend for DaemonBackend {
 
     fn usage(&self, scope: Scope, body: Value) -> Result<Value, BackendError> {
         self.report_usage(scope, body)
+    }
+
+    fn admit_report(&self, viewer: &Viewer) -> Result<(), BackendError> {
+        self.admit_calls(viewer)
+    }
+
+    fn spend_report(&self, viewer: &Viewer, bytes: usize) {
+        self.spend_calls(viewer, bytes);
+    }
+
+    fn llm_calls(&self, viewer: &Viewer, body: Value) -> Result<Value, BackendError> {
+        self.take_calls(viewer, body)
     }
 
     fn feed(&self) -> &Arc<Feed> {

@@ -12,6 +12,7 @@ mod lists;
 mod proposals;
 mod results;
 pub mod usage;
+mod waste;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -39,6 +40,7 @@ use calls::OpenCalls;
 use flood::Flood;
 use lists::Listing;
 use usage::Pending;
+use waste::Waste;
 
 /// Whose server: what baselines and costs are kept for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -62,6 +64,7 @@ pub struct Judge {
     /// By server instance.
     sessions: HashMap<u64, InSession>,
     pending: Pending,
+    waste: Waste,
     /// Whose baselines are kept although nobody talks to them, oldest first.
     idle: VecDeque<Owner>,
 }
@@ -106,6 +109,7 @@ impl Judge {
     /// A judge that remembers nothing. Without a store baselines live as long as the judge.
     pub fn new(policy: Arc<Policy>, salt: Salt, store: Option<Arc<Store>>) -> Self {
         let thresholds = thresholds(&policy);
+        let waste = Waste::here(policy.waste().clone());
         Self {
             gate: Gatekeeper::new(policy, store.clone(), here()),
             thresholds,
@@ -116,6 +120,7 @@ impl Judge {
             baselines: HashMap::new(),
             sessions: HashMap::new(),
             pending: Pending::default(),
+            waste,
             idle: VecDeque::new(),
         }
     }
@@ -124,6 +129,7 @@ impl Judge {
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         self.thresholds = thresholds(&policy);
         self.forget_refusals();
+        self.set_knobs(policy.waste());
         self.gate.set_policy(policy);
     }
 
@@ -158,6 +164,7 @@ impl Judge {
     /// A conversation is over.
     pub fn leave(&mut self, party: &Party) {
         self.gate.left(party, here());
+        self.server_left(party);
         let Some(session) = self.sessions.remove(&party.server_id) else {
             return;
         };
@@ -289,7 +296,7 @@ impl Judge {
             agent: party.agent.to_string(),
             agent_pid: Some(party.agent_pid),
             server: party.server.to_string(),
-            server_id: Some(party.server_id),
+            server_id: Some(party.server_id).filter(|id| *id > 0),
             request_id: case.request_id.clone(),
             enforced: party.relayed && decision.mode == kams_policy::Mode::Enforce,
             gap: case.gap,

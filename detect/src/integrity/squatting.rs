@@ -54,8 +54,8 @@ impl<S: Into<String>> FromIterator<S> for Names {
 }
 
 /// A finding when `name` equals, or passes for, a tool of another server of the same run.
-#[expect(single_use_lifetimes, reason = "`impl Trait` needs it named")]
-pub fn shadowing<'n>(name: &str, others: impl IntoIterator<Item = &'n Names>) -> Option<Finding> {
+#[expect(single_use_lifetimes, reason = "in this position the language wants it named")]
+pub fn shadowing<'a>(name: &str, others: impl IntoIterator<Item = &'a Names>) -> Option<Finding> {
     let own = shapes(name);
     others
         .into_iter()
