@@ -10,6 +10,7 @@ mod forms;
 mod servers;
 mod transcripts;
 mod trouble;
+mod wrap;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         agents::trials(&context),
         forms::trials(&context),
         trouble::trials(&context),
+        wrap::trials(&context),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }

@@ -1,8 +1,10 @@
 //! `cargo xtask bench NAME`: builds for release and hands over to the benchmark's program.
 
+use std::process::Command;
+
 use anyhow::{Result, bail};
 
-use crate::host::{cargo, is_root, must};
+use crate::host::{self, cargo, is_root, must};
 
 /// Which benchmark.
 #[derive(clap::Args)]
@@ -20,15 +22,32 @@ struct Bench {
     package: &'static str,
     program: &'static str,
     args: &'static [&'static str],
+    /// It loads kernel programs.
+    root: bool,
+    /// What else is handed over.
+    more: fn() -> Result<Vec<String>>,
 }
 
-const BENCHES: &[Bench] = &[Bench {
-    name: "churn",
-    about: "100,000 short-lived processes: what they cost and what stays behind",
-    package: "kams-tests",
-    program: "kams-bench",
-    args: &["churn"],
-}];
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "relay",
+        about: "what a relay adds to a call, beside floors and another guard",
+        package: "kams-tests",
+        program: "relay-bench",
+        args: &[],
+        root: false,
+        more: peer,
+    },
+    Bench {
+        name: "churn",
+        about: "100,000 short-lived processes: what they cost and what stays behind",
+        package: "kams-tests",
+        program: "kams-bench",
+        args: &["churn"],
+        root: true,
+        more: || Ok(Vec::new()),
+    },
+];
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some(name) = &arguments.name else {
@@ -40,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
         bail!("no benchmark is called `{name}`; `cargo xtask bench` lists them");
     };
-    if !is_root() {
+    if bench.root && !is_root() {
         bail!("benchmarks load kernel programs: as root, type cargo xtask bench {name}");
     }
     must(cargo().args([
@@ -66,5 +85,49 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         bench.program,
         "--",
     ]);
-    must(command.args(bench.args).args(&arguments.rest))
+    must(
+        command
+            .args(bench.args)
+            .args((bench.more)()?)
+            .args(&arguments.rest),
+    )
+}
+
+/// Programs to measure, and the command of another guard where it can be installed: the fastest one that inspects
+/// and was found in a registry.
+fn peer() -> Result<Vec<String>> {
+    let mut words = vec![host::target().join("release").display().to_string()];
+    let folder = host::target().join("bench/peer");
+    let guard = folder.join("bin/bastiongate");
+    if !guard.exists() {
+        must(
+            Command::new("python3")
+                .args(["-m", "venv", "--clear"])
+                .arg(&folder),
+        )?;
+        let requirements = host::root().join("tests/python/bench.txt");
+        let mut install = Command::new(folder.join("bin/pip"));
+        install.args([
+            "install",
+            "-q",
+            "--require-hashes",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "-r",
+        ]);
+        if let Err(error) = must(install.arg(requirements)) {
+            println!("the other guard is left out: {error:#}");
+            return Ok(words);
+        }
+    }
+    let log = folder.join("log.jsonl");
+    words.push("--peer".to_owned());
+    words.extend([
+        guard.display().to_string(),
+        "run".to_owned(),
+        "--log".to_owned(),
+        log.display().to_string(),
+    ]);
+    words.push("--".to_owned());
+    Ok(words)
 }
