@@ -48,6 +48,15 @@ impl Status {
         ("active", Self::Published),
         ("archived", Self::Archived),
     ];
+
+    /// The name in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::Published => "published",
+            Self::Archived => "archived",
+        }
+    }
 }
 
 /// Which agents and labels a document is for; an empty list is all.

@@ -165,6 +165,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     metrics.policy_reload(Some(rules.hash()));
     let rules = Arc::new(rules);
     let judge = Judge::new(Arc::clone(&rules), salt, Some(Arc::clone(&store)));
+    let missing = judge.gate.missing().clone();
     let current = Arc::new(ArcSwap::from_pointee(config.clone()));
     let (commands, queue) = mpsc::channel(64);
     let in_force = Arc::new(PolicyInForce::new(
@@ -173,14 +174,15 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         commands.clone(),
         Arc::clone(&metrics),
     ));
-    let backend: Arc<dyn Backend> = Arc::new(DaemonBackend::new(
+    let backend = DaemonBackend::new(
         live.clone(),
         Arc::clone(&shared),
         commands.clone(),
         Arc::clone(&current),
         store,
         Arc::clone(&in_force),
-    ));
+    );
+    let backend: Arc<dyn Backend> = Arc::new(backend.with_missing(&missing));
     let (stop, stopped) = watch::channel(false);
     let engine = start_engine(config, live, shared, judge, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
