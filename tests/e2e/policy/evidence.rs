@@ -11,7 +11,7 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{daemon, desk, findings, list, runs};
+use super::{daemon, desk, findings, list, one_call, runs};
 use crate::context::Context;
 
 pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
@@ -135,13 +135,12 @@ fn killed(context: &Context) -> Result<()> {
 /// A request that waited when the daemon ended. (Where no relay holds a call the request is put into the store by hand.)
 fn pending(context: &Context) -> Result<()> {
     let kams = runs::start(context)?;
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)?
-        .as_millis();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    let now = u64::try_from(now.as_millis())?;
     let body = json!({"id": 9, "uid": 0, "run": "run-of-before.1", "user": "root", "agent": "line-agent", "server": "npm:pay",
         "tool": "pay", "args_digest": "d", "rule": "split", "group": "payments_reviewers", "reason": "Too many.",
         "fields": [["context.run.tools.payment_submit.calls", 12]], "approved_by": null,
-        "since_ms": now as u64, "until_ms": now as u64 + 300_000});
+        "since_ms": now, "until_ms": now + 300_000});
     Database::begin(
         &kams,
         &format!("INSERT INTO held VALUES ('approval', 9, '{body}')"),
@@ -190,11 +189,8 @@ fn standing(answer: &Value) -> Vec<&str> {
 fn restrictions(context: &Context) -> Result<()> {
     let kams = daemon(context, &[("policy.yaml", CUT_OFF)])?;
     let leak = |tool: &str| -> Result<()> {
-        let stage = Stage::new()?;
-        let mut agent = desk(&stage)?;
         let key = kams_tests::planted::Planted::default().new_value("github_token", "an argument")?;
-        agent.call(tool, &json!({"text": key}))?;
-        agent.close()
+        one_call(&kams, tool, &json!({"text": key}))
     };
     let show = ["restrictions", "list"];
     leak("short")?;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use kams_tests::kams::Kams;
 use kams_tests::planted::Planted;
-use kams_tests::stage::Stage;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use super::{daemon, desk, findings, list};
+use super::{daemon, findings, list, one_call};
 use crate::context::Context;
 
 const RULES: &str = "
@@ -25,11 +24,8 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
 /// A call with a key in it; the finding of it.
 fn leak(kams: &Kams, tool: &str) -> Result<Value> {
     let before = findings(kams, "any", |_| true)?.len();
-    let stage = Stage::new()?;
-    let mut agent = desk(&stage)?;
     let key = Planted::default().new_value("github_token", "an argument")?;
-    agent.call(tool, &json!({"text": key}))?;
-    agent.close()?;
+    one_call(kams, tool, &json!({"text": key}))?;
     let all = findings(kams, "the key is found", |all| all.len() > before)?;
     all.last().cloned().context("a finding")
 }

@@ -113,7 +113,7 @@ impl DaemonBackend {
 
     /// Runs that live, after those that are on record and have ended.
     fn list_runs(&self, scope: Scope) -> Result<Value, BackendError> {
-        let on_record = self.store.decision_ends(PAST).map_err(failed)?;
+        let on_record = self.store.decision_ends(PAST).map_err(|error| failed(&error))?;
         let on_record: Vec<Record> = on_record
             .iter()
             .filter(|row| admits(scope, row.uid))
@@ -153,12 +153,15 @@ impl DaemonBackend {
     fn show_run(&self, scope: Scope, run: &str) -> Result<Value, BackendError> {
         self.store
             .flush(std::time::Duration::from_secs(2))
-            .map_err(failed)?;
+            .map_err(|error| failed(&error))?;
         let uid = match scope {
             Scope::All => None,
             Scope::User(uid) => Some(uid),
         };
-        let rows = self.store.decisions_of(uid, run, MOST).map_err(failed)?;
+        let rows = self
+            .store
+            .decisions_of(uid, run, MOST)
+            .map_err(|error| failed(&error))?;
         let records: Vec<Record> = rows
             .iter()
             .filter_map(|row| serde_json::from_str(&row.record).ok())
@@ -261,7 +264,7 @@ impl DaemonBackend {
     }
 }
 
-fn failed(error: kams_store::StoreError) -> BackendError {
+fn failed(error: &kams_store::StoreError) -> BackendError {
     BackendError::Unavailable {
         message: error.to_string(),
         remedy: "see the daemon's log".to_owned(),
