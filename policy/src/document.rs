@@ -10,7 +10,7 @@ use crate::file::runs::Labels;
 use crate::glob::Glob;
 use crate::logic::Expr;
 
-pub(crate) use read::read_entry;
+pub(crate) use read::{MAX_DOCUMENTS, read_entry};
 
 /// Where in the path of a message a rule is asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

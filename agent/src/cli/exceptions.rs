@@ -82,7 +82,7 @@ pub(super) async fn run(client: &Client, verb: &Exceptions, out: &mut Out) -> Re
                 ("id", 9),
                 ("from", 8),
                 ("fingerprint", 16),
-                ("text", 80),
+                ("match", 60),
                 ("owner", 24),
                 ("reason", 60),
                 ("expires_ms", 24),

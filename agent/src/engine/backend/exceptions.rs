@@ -1,7 +1,7 @@
 //! Exceptions over the admin API.
 //!
-//! `GET /v1/query/exceptions`: `{schema, exceptions: [{id, from, fingerprint, text, owner, reason, expires_ms, added_by,
-//! since_ms, line}]}`; those of the policy file have no `id` and no `text`. They are part of the policy, which anyone
+//! `GET /v1/query/exceptions`: `{schema, exceptions: [{id, from, fingerprint, match, text, owner, reason, expires_ms, added_by,
+//! since_ms, line}]}`; those of the policy file have a `line`, and no `id`, `match` or `text`. They are part of the policy, which anyone
 //! may read. `POST /v1/command/exceptions {"op": "add", "exception": {..}}` with the keys of the policy file, or
 //! `{"op": "remove", "id": 3}`.
 
@@ -33,8 +33,10 @@ impl DaemonBackend {
         }
         let kept = self.gate(|gate, _| {
             let rows = gate.gate().exceptions.list().map(|(kept, exception)| {
+                let keys: Value = serde_json::from_str(&kept.text).unwrap_or_default();
                 json!({
-                    "id": kept.id, "from": "command", "fingerprint": exception.fingerprint, "text": kept.text,
+                    "id": kept.id, "from": "command", "fingerprint": exception.fingerprint, "match": keys.get("match"),
+                    "text": kept.text,
                     "owner": exception.owner, "reason": exception.reason, "expires_ms": exception.expires_ms,
                     "added_by": kept.added_by, "since_ms": kept.since_ms,
                 })
