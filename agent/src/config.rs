@@ -20,6 +20,7 @@ use std::time::Duration;
 pub use kams_export::view::Mode;
 pub use listing::{check, sample};
 pub use problem::{Problem, Problems};
+pub(crate) use source::place_of;
 pub use source::{Sources, trusted_text};
 
 use crate::admin::FeedLimits;

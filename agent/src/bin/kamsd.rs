@@ -172,6 +172,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     metrics.policy_reload(Some(rules.hash()));
     let rules = Arc::new(rules);
     let mut judge = Judge::new(Arc::clone(&rules), salt, Some(Arc::clone(&store)));
+    let missing = judge.gate.missing().clone();
     let current = Arc::new(ArcSwap::from_pointee(config.clone()));
     let (commands, queue) = mpsc::channel(64);
     let desk = worker::start(rules.waste().clone(), commands.clone(), Arc::clone(&metrics))?;
@@ -202,7 +203,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         store,
         Arc::clone(&in_force),
     );
-    let backend: Arc<dyn Backend> = Arc::new(backend.with_ingest(ingest));
+    let backend: Arc<dyn Backend> = Arc::new(backend.with_ingest(ingest).with_missing(&missing));
     let (stop, stopped) = watch::channel(false);
     let engine = start_engine(config, live, shared, judge, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {

@@ -74,6 +74,8 @@ pub struct Judge {
 struct InSession {
     owner: Owner,
     run: String,
+    /// The name under which policy was asked about its start; names get better while launchers run.
+    started_as: Option<Arc<str>>,
     calls: OpenCalls,
     listing: Listing,
     /// Names in its latest lists, for shadowing.
@@ -152,6 +154,7 @@ impl Judge {
         let session = InSession {
             owner,
             run,
+            started_as: None,
             calls: OpenCalls::default(),
             listing: Listing::default(),
             tools: Names::default(),
@@ -187,9 +190,10 @@ impl Judge {
             }
             Some(_) => {}
         }
+        self.started(case, sink);
         if let Some((id, call)) = event.tool_call() {
             self.call(case, id, call, sink);
-            self.propose(case, id, call, sink);
+            self.propose(case, event, id, call, sink);
         }
         self.follow(case, event, sink);
         match &event.kind {
@@ -337,7 +341,7 @@ fn now(case: &Case<'_>) -> Now {
     }
 }
 
-/// Equal for equal causes of one user's server, whenever and in whichever process they occur.
+/// Equal for equal causes at one tool of one user's server, whenever and in whichever process they occur.
 pub fn fingerprint(uid: u32, server: &str, finding: &Finding) -> String {
     let change = match &finding.evidence {
         Evidence::Drift { change, .. } => change,
@@ -349,6 +353,7 @@ pub fn fingerprint(uid: u32, server: &str, finding: &Finding) -> String {
         server,
         finding.detector,
         change,
+        finding.tool.as_deref().unwrap_or_default(),
         &finding.cause,
     ] {
         hash.update(part.as_bytes());
