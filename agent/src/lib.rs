@@ -12,3 +12,4 @@ pub mod managed;
 pub mod policy_file;
 pub mod salt;
 pub mod telemetry;
+pub mod wrap;

@@ -33,6 +33,9 @@ pub enum EventKind {
     Notification,
     /// A complete list of tools was seen.
     ToolsListed,
+    /// A relay sent something else in a message's place, or answered it: `reason` says how, `detail` holds the exact
+    /// bytes, unless arguments or a result are among them.
+    Replaced,
     /// A line that is no JSON-RPC message.
     Malformed,
     /// Bytes of a stream are missing.
@@ -51,7 +54,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All kinds that can be filtered for.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::AgentStarted,
         Self::AgentGone,
         Self::ServerStarted,
@@ -64,6 +67,7 @@ impl EventKind {
         Self::ToolResult,
         Self::Notification,
         Self::ToolsListed,
+        Self::Replaced,
         Self::Malformed,
         Self::Gap,
         Self::Loss,
@@ -86,6 +90,7 @@ impl EventKind {
             Self::ToolResult => "tool_result",
             Self::Notification => "notification",
             Self::ToolsListed => "tools_listed",
+            Self::Replaced => "replaced",
             Self::Malformed => "malformed",
             Self::Gap => "gap",
             Self::Loss => "loss",
