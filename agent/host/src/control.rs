@@ -9,6 +9,8 @@ use kams_sensor_abi::loss::{FORCE_MAP, FORCE_READ, FORCE_RING, Loss};
 
 use crate::adopt::Descriptors;
 use crate::event::{FdShape, Marks, StreamId, StreamKey, far_keys};
+use crate::heartbeat::Heartbeat;
+use crate::hold::HoldTable;
 use crate::losses::{ForcedStage, LossCount, PROGRAM_RECURSION, UserLosses, reason_of};
 use crate::marks::MarkTable;
 use crate::options::SensorError;
@@ -47,6 +49,8 @@ pub(crate) struct Inner {
     pub(crate) streams: Arc<StreamTable>,
     pub(crate) counters: Arc<PerCpuArray<MapData, u64>>,
     pub(crate) force: Mutex<Array<MapData, u64>>,
+    pub(crate) holds: Arc<HoldTable>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) user_losses: Arc<UserLosses>,
     pub(crate) queue_used: Arc<AtomicUsize>,
     pub(crate) queue_bound: usize,
