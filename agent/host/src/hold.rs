@@ -88,7 +88,9 @@ impl HoldTable {
 
 /// Continues a stopped process if it is still the one that started then; whether there was one.
 pub(crate) fn resume(pid: u32, start_ns: u64) -> bool {
-    let Ok(process) = pidfd_open(pid) else { return false };
+    let Ok(process) = pidfd_open(pid) else {
+        return false;
+    };
     // Looked at after the descriptor is there: from then on the number cannot come to mean another process.
     procs::is_alive(pid, Some(start_ns)) && pidfd_signal(&process, libc::SIGCONT).is_ok()
 }
@@ -104,8 +106,15 @@ pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
 pub(crate) fn pidfd_signal(process: &OwnedFd, signal: i32) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: takes numbers and a null pointer, which the call permits.
-    let returned =
-        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, no_info, 0) };
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            signal,
+            no_info,
+            0,
+        )
+    };
     if returned == 0 {
         Ok(())
     } else {
@@ -153,7 +162,8 @@ fn mount_bpf_filesystem() -> io::Result<()> {
 /// Pins both maps, in place of those of an earlier daemon, whose held processes are let go first.
 pub(crate) fn pin(folder: &Path, holds: &Map, heartbeat: &Map) -> Result<(), SensorError> {
     let failed = |what, source| SensorError::Io { what, source };
-    make_folder(folder).map_err(|source| failed("cannot make the folder for the map of held processes", source))?;
+    make_folder(folder)
+        .map_err(|source| failed("cannot make the folder for the map of held processes", source))?;
     heal(folder);
     for (name, map) in [(HOLDS, holds), (HEARTBEAT, heartbeat)] {
         let path = folder.join(name);

@@ -15,6 +15,7 @@ mod arch;
 mod calls;
 mod descriptors;
 mod image;
+mod limit;
 mod ptrace;
 mod target;
 mod thread;
@@ -207,11 +208,18 @@ impl Injector {
             heartbeat: Arc::clone(&control.0.heartbeat),
             marks: Arc::clone(&control.0.marks),
         };
-        let run = move || thread::run(inbox, &shared, options, Box::new(outcome));
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let run = move || thread::run(&inbox, &shared, options, Box::new(outcome), &ready);
         let thread = std::thread::Builder::new()
             .name("kams-inject".to_owned())
             .spawn(run)
             .map_err(failed("cannot start a thread"))?;
+        // From here on what is armed is held.
+        let ended = |_| Err(std::io::ErrorKind::Other.into());
+        started
+            .recv()
+            .unwrap_or_else(ended)
+            .map_err(failed("cannot make a timer"))?;
         Ok(Self {
             requests,
             thread: Some(thread),

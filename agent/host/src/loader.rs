@@ -11,8 +11,8 @@ use kams_sensor_abi::offsets::OFFSETS_SYMBOL;
 use kams_sensor_abi::stream::{StreamKey, StreamValue};
 
 use crate::btf::{self, Btf};
-use crate::hold::{self, HoldTable};
 use crate::heartbeat::Heartbeat;
+use crate::hold::{self, HoldTable};
 use crate::marks::MarkTable;
 use crate::offsets;
 use crate::options::{RING_MAX, RING_MIN, SensorError, SensorOptions};

@@ -83,7 +83,11 @@ impl Calls {
             Call::Put(place) => {
                 self.replaced = true;
                 let pair = self.pairs.get(place.pair)?;
-                let from = if place.end == End::Near { pair.near } else { pair.far };
+                let from = if place.end == End::Near {
+                    pair.near
+                } else {
+                    pair.far
+                };
                 (libc::SYS_dup3, [u64::from(from), u64::from(place.fd), 0, 0])
             }
             Call::Close(first, last) => (libc::SYS_close_range, [u64::from(first), u64::from(last), 0, 0]),

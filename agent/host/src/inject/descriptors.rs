@@ -127,13 +127,29 @@ fn places(
                     Kind::Pipe if link.fd <= 2 && link.fd as usize == at => End::Near,
                     Kind::Pipe => {
                         let flags = take(pidfd, link.fd).ok().and_then(|fd| flags_of(&fd).ok())?;
-                        if (at == 0) == readable(flags) { End::Near } else { End::Far }
+                        if (at == 0) == readable(flags) {
+                            End::Near
+                        } else {
+                            End::Far
+                        }
                     }
                 };
-                return Some(Place { fd: link.fd, pair, end });
+                return Some(Place {
+                    fd: link.fd,
+                    pair,
+                    end,
+                });
             }
-            if original.kind == Kind::Socket && link.kind == kind && far_ino[at] != 0 && link.ino == far_ino[at] {
-                return Some(Place { fd: link.fd, pair, end: End::Far });
+            if original.kind == Kind::Socket
+                && link.kind == kind
+                && far_ino[at] != 0
+                && link.ino == far_ino[at]
+            {
+                return Some(Place {
+                    fd: link.fd,
+                    pair,
+                    end: End::Far,
+                });
             }
         }
         None

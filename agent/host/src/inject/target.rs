@@ -5,13 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::RLIM_INFINITY;
-
 use super::arch::Registers;
 use super::calls::{Calls, Next};
 use super::descriptors::{self, Plan};
 use super::ptrace::{self, Stop};
-use super::{Ends, Kind, Outcome, Refusal, Target, image};
+use super::{Ends, Kind, Outcome, Refusal, Target, image, limit};
 use crate::event::Marks;
 use crate::hold::{pidfd_open, pidfd_signal};
 use crate::marks::MarkTable;
@@ -20,8 +18,6 @@ use crate::procs;
 /// Bytes below the stack pointer that calls may write to: further than any red zone, on the page or the next, which the
 /// kernel has mapped for a new program.
 const SCRATCH: u64 = 512;
-/// Numbers that two new pairs can take.
-const NEW_DESCRIPTORS: u64 = 4;
 
 /// A seized process.
 #[derive(Debug)]
@@ -97,6 +93,8 @@ impl Tracee {
                 let _ended_already = pidfd_signal(&pidfd, libc::SIGCONT);
                 return Err(match error.raw_os_error() {
                     Some(libc::ESRCH) => died(&target),
+                    // What the kernel answers for one that has ended and was not waited for.
+                    Some(libc::EPERM) if !procs::is_alive(target.pid, None) => died(&target),
                     _ => refused(&target, why_not(target.pid, &error)),
                 });
             }
@@ -170,7 +168,7 @@ impl Tracee {
         let plan = descriptors::plan(pid, parent, &self.pidfd, far_ino)?;
         let scratch = (registers.stack() - SCRATCH) & !7;
         let scratch_was = ptrace::peek(self.pid, scratch).map_err(failed)?;
-        let limit = raise_limit(self.pid, &plan).map_err(failed)?;
+        let limit = limit::raise(self.pid, &plan)?;
         self.deadline = Instant::now() + self.patience;
         self.phase = Phase::Calling(Box::new(Calling {
             calls: Calls::new(plan),
@@ -186,7 +184,11 @@ impl Tracee {
     }
 
     fn options(&self, more: u64) -> io::Result<()> {
-        let suspend = if self.suspended_seccomp { ptrace::SUSPEND_SECCOMP } else { 0 };
+        let suspend = if self.suspended_seccomp {
+            ptrace::SUSPEND_SECCOMP
+        } else {
+            0
+        };
         ptrace::set_options(self.pid, suspend | more)
     }
 
@@ -299,7 +301,7 @@ impl Tracee {
     fn restore(&self, calling: &Calling) -> io::Result<()> {
         ptrace::poke(self.pid, calling.scratch, calling.scratch_was)?;
         if let Some(limit) = &calling.limit {
-            set_limit(self.pid, limit)?;
+            limit::set(self.pid, limit)?;
         }
         calling.registers.set(self.pid)?;
         self.options(0)
@@ -344,10 +346,9 @@ impl Tracee {
     fn keep_signal(&mut self, stop: Stop) {
         match stop {
             Stop::Signal(libc::SIGSTOP) if !self.stop_seen => self.stop_seen = true,
-            // It has had its effect: nothing is stopped any more.
-            Stop::Signal(libc::SIGCONT) => {}
-            Stop::Signal(signal) => self.signals.push(signal),
-            Stop::Group(_) | Stop::Other | Stop::Ended => {}
+            // SIGCONT has had its effect: nothing is stopped any more.
+            Stop::Signal(signal) if signal != libc::SIGCONT => self.signals.push(signal),
+            Stop::Signal(_) | Stop::Group(_) | Stop::Other | Stop::Ended => {}
         }
     }
 
@@ -415,40 +416,4 @@ fn status_number(pid: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().parse().ok()
-}
-
-/// Makes room for the new descriptors where the target's limit has none; returns the limit to restore.
-fn raise_limit(pid: i32, plan: &Plan) -> io::Result<Option<libc::rlimit>> {
-    let mut has = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the new limit may be null; the old one is written to a valid local.
-    let returned = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut has) };
-    if returned != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // The lowest free numbers are at most as many as descriptors are open, which the limit says something about only
-    // when it was lowered after they were opened.
-    let open = u64::try_from(procs::fd_links(pid.unsigned_abs()).len()).unwrap_or(0);
-    let needed = (u64::from(plan.highest()) + 1).max(open + NEW_DESCRIPTORS);
-    if has.rlim_cur == RLIM_INFINITY || has.rlim_cur >= needed {
-        return Ok(None);
-    }
-    let more = libc::rlimit {
-        rlim_cur: needed,
-        rlim_max: has.rlim_max.max(needed),
-    };
-    set_limit(pid, &more)?;
-    Ok(Some(has))
-}
-
-fn set_limit(pid: i32, limit: &libc::rlimit) -> io::Result<()> {
-    // SAFETY: the limit is a valid one that the call reads; the old one is not asked for.
-    let returned = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, limit, std::ptr::null_mut()) };
-    if returned == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::time::{Duration, Instant};
 
 use super::ptrace;
@@ -103,11 +103,18 @@ struct Loop<'a> {
 }
 
 /// Runs until it is told to stop, or nobody asks any more.
-pub(super) fn run(inbox: Inbox, shared: &Shared, options: InjectorOptions, outcome: Box<dyn FnMut(Outcome) + Send>) {
-    let mut ticker = match Ticker::new() {
-        Ok(ticker) => ticker,
+pub(super) fn run(
+    inbox: &Inbox,
+    shared: &Shared,
+    options: InjectorOptions,
+    outcome: Box<dyn FnMut(Outcome) + Send>,
+    ready: &SyncSender<io::Result<()>>,
+) {
+    let (mut ticker, told) = match Ticker::new() {
+        Ok(ticker) => (ticker, Ok(())),
         Err(error) => {
-            tracing::error!(%error, "no timer for the injector: nothing is held");
+            // Whoever started this thread is told, and does not wait any more.
+            let _gone = ready.send(Err(error));
             return;
         }
     };
@@ -120,6 +127,7 @@ pub(super) fn run(inbox: Inbox, shared: &Shared, options: InjectorOptions, outco
     };
     let mut beaten = Instant::now();
     shared.heartbeat.beat();
+    let _gone = ready.send(told);
     loop {
         loop {
             match inbox.receiver.try_recv() {
@@ -188,10 +196,13 @@ impl Loop<'_> {
                     // Nothing is traced: they ended without a report.
                     tracing::warn!(%error, "the injector's targets are gone");
                     for (_, tracee) in std::mem::take(&mut self.tracees) {
-                        self.report(&tracee.target, Outcome::Died {
-                            pid: tracee.target.pid,
-                            start_ns: tracee.target.start_ns,
-                        });
+                        self.report(
+                            &tracee.target,
+                            Outcome::Died {
+                                pid: tracee.target.pid,
+                                start_ns: tracee.target.start_ns,
+                            },
+                        );
                     }
                     return;
                 }
