@@ -264,6 +264,7 @@ impl Engine {
                 self.live.metrics.sensor_events("exec", 1);
                 self.on_exec(&report);
             }
+            SensorEvent::Held { .. } => {}
             SensorEvent::Fork {
                 pid, ppid, start_ns, ..
             } => {

@@ -10,3 +10,4 @@ pub mod engine;
 pub mod fatal;
 pub mod policy_file;
 pub mod salt;
+pub mod watchdog;

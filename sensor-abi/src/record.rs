@@ -288,8 +288,8 @@ pub struct FdRecord {
 #[cfg(feature = "user")]
 mod user {
     use super::{
-        ChunkHeader, EofRecord, ExecRecord, ExitRecord, FdFacts, FdRecord, ForkRecord, GapRecord,
-        HeldRecord, RecordHeader, UringRecord,
+        ChunkHeader, EofRecord, ExecRecord, ExitRecord, FdFacts, FdRecord, ForkRecord, GapRecord, HeldRecord,
+        RecordHeader, UringRecord,
     };
 
     macro_rules! pod {

@@ -122,18 +122,9 @@ pub(crate) fn pidfd_signal(process: &OwnedFd, signal: i32) -> io::Result<()> {
     }
 }
 
-/// The folder in which a daemon pins its map, made if it is not there. Mounts the BPF filesystem where nobody has, as
-/// service managers do at boot.
-///
-/// # Errors
-/// When it cannot be mounted, made or written to.
-pub fn pin_folder() -> io::Result<PathBuf> {
-    if !is_bpf_filesystem(BPF_FILESYSTEM) {
-        mount_bpf_filesystem()?;
-    }
-    let folder = Path::new(BPF_FILESYSTEM).join("kams");
-    make_folder(&folder)?;
-    Ok(folder)
+/// The folder in which a daemon pins its map.
+pub fn folder(name: &str) -> PathBuf {
+    Path::new(BPF_FILESYSTEM).join(name)
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {
@@ -147,7 +138,14 @@ fn is_bpf_filesystem(path: &str) -> bool {
     nix::sys::statfs::statfs(path).is_ok_and(|found| found.filesystem_type().0 == BPF_MAGIC)
 }
 
-fn mount_bpf_filesystem() -> io::Result<()> {
+/// Mounts the BPF filesystem where nobody has, as service managers do at boot.
+///
+/// # Errors
+/// When it is not there and cannot be mounted.
+pub fn mount_bpf_filesystem() -> io::Result<()> {
+    if is_bpf_filesystem(BPF_FILESYSTEM) {
+        return Ok(());
+    }
     let (source, target) = (c"bpf".as_ptr(), c"/sys/fs/bpf".as_ptr());
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     // SAFETY: three strings that end with NUL; the options may be null, or a string as here.

@@ -21,7 +21,7 @@ use kams_agent::fatal::EndsAll;
 use kams_agent::policy_file::PolicySource;
 use kams_agent::policy_file::in_force::PolicyInForce;
 use kams_agent::policy_file::watch::watch_policy;
-use kams_agent::salt;
+use kams_agent::{salt, watchdog};
 use kams_export::metrics::{LabelLimits, Metrics};
 use kams_export::view::Time;
 use kams_policy::Policy;
@@ -42,6 +42,12 @@ struct Arguments {
     /// Check the configuration, print what it says, and end.
     #[arg(long)]
     check_config: bool,
+    /// Let go processes that a daemon which has died was holding at their start, and end. For service managers.
+    #[arg(long)]
+    heal: bool,
+    /// Watch this host; otherwise, watch over the process that does.
+    #[arg(long, hide = true)]
+    worker: bool,
 }
 
 fn main() -> ExitCode {
@@ -49,6 +55,23 @@ fn main() -> ExitCode {
     let sources = arguments.config.map_or_else(Sources::installed, Sources::file);
     if arguments.check_config {
         return check(&sources);
+    }
+    if arguments.heal || !arguments.worker {
+        // A configuration that is refused is the worker's to tell.
+        let config = config::load(&sources)
+            .map(|loaded| loaded.config)
+            .unwrap_or_default();
+        let name = watchdog::pin_name(&config);
+        if arguments.heal {
+            let healed = watchdog::heal(&name);
+            if healed > 0 {
+                complain(&format!(
+                    "kamsd: {healed} held processes run again, without a relay"
+                ));
+            }
+            return ExitCode::SUCCESS;
+        }
+        return watchdog::watch(&name);
     }
     let policy = arguments
         .policy
@@ -116,6 +139,7 @@ fn start_log(log: &config::Log) {
 }
 
 async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &PolicySource) -> Result<()> {
+    let mut parent = watchdog::Parent::take()?;
     let started = Time::now();
     #[expect(clippy::cast_precision_loss, reason = "a gauge in seconds")]
     let start_seconds = started.unix_nanos() as f64 / 1e9;
@@ -196,6 +220,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     }
     // Told only to a service manager; without one there is nobody to tell.
     drop(sd_notify::notify(&[sd_notify::NotifyState::Ready]));
+    parent.ready().await;
     tracing::info!("kamsd {} watches this host", env!("CARGO_PKG_VERSION"));
 
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -205,6 +230,10 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         tokio::select! {
             _ = interrupt.recv() => break Ok(()),
             _ = terminate.recv() => break Ok(()),
+            () = parent.gone() => {
+                tracing::error!("the parent process has gone; without it nothing may be held");
+                break Ok(());
+            }
             _ = hangup.recv() => reload(sources, &in_force, &current, &commands, &group, &metrics).await,
             Some(ended) = tasks.join_next() => {
                 break ended.map_err(anyhow::Error::from).and_then(|r| r.context("a server ended"));

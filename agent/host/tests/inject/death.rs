@@ -57,8 +57,8 @@ struct Worker {
 
 /// The folder for the map, of this test alone.
 fn folder(name: &str) -> PathBuf {
-    let parent = hold::pin_folder().expect("a BPF filesystem");
-    parent.join(format!("test-{name}-{}", std::process::id()))
+    hold::mount_bpf_filesystem().expect("a BPF filesystem");
+    hold::folder(&format!("kams-test-{name}-{}", std::process::id()))
 }
 
 impl Worker {
