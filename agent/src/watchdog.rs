@@ -29,7 +29,7 @@ const READY: u8 = b'R';
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// A worker that lived this long died of something new.
-const LIVED: Duration = Duration::from_secs(60);
+const LIVED: Duration = Duration::from_mins(1);
 /// How long a worker may take to end when told to.
 const PATIENCE: Duration = Duration::from_secs(15);
 
