@@ -7,6 +7,7 @@
 mod baselines;
 mod calls;
 pub mod decided;
+mod flood;
 mod lists;
 mod proposals;
 mod results;
@@ -20,9 +21,9 @@ use kams_detect::behaviour::{self, Monitor};
 use kams_detect::cost::Costs;
 use kams_detect::egress::Salt;
 use kams_detect::finding::{Evidence, Finding};
-use kams_detect::integrity::Thresholds;
+use kams_detect::integrity::{Names, Thresholds};
 use kams_detect::redact::shown;
-use kams_export::view::{FindingContext, FindingRecord, Time};
+use kams_export::view::{self, EventView, FindingContext, FindingRecord, Time};
 use kams_mcp::event::{EventKind, ResponseKind};
 use kams_mcp::{Direction, Event, Session};
 use kams_policy::{Decision, Now, Policy, Subject};
@@ -35,6 +36,7 @@ use super::gate::{Gatekeeper, here};
 use super::sink::Sink;
 use baselines::ServerBaselines;
 use calls::OpenCalls;
+use flood::Flood;
 use lists::Listing;
 use usage::Pending;
 
@@ -72,7 +74,8 @@ struct InSession {
     calls: OpenCalls,
     listing: Listing,
     /// Names in its latest lists, for shadowing.
-    tools: Vec<String>,
+    tools: Names,
+    flood: Flood,
 }
 
 impl std::fmt::Debug for Judge {
@@ -145,7 +148,8 @@ impl Judge {
             run,
             calls: OpenCalls::default(),
             listing: Listing::default(),
-            tools: Vec::new(),
+            tools: Names::default(),
+            flood: Flood::default(),
         };
         self.sessions.insert(party.server_id, session);
     }
@@ -244,6 +248,23 @@ impl Judge {
             let strength = |d: &Decision| d.would.max(d.action);
             if strength(&own) >= strength(&decision) {
                 decision = own;
+            }
+        }
+        if let Some(session) = self.sessions.get_mut(&party.server_id) {
+            match session.flood.count(case.mono) {
+                flood::Verdict::Tell => {}
+                flood::Verdict::LeaveOut { first } => {
+                    if first {
+                        tracing::warn!(server = %party.server, uid = party.uid, "{}", flood::TOLD);
+                        sink.event(EventView {
+                            stage: Some("findings".to_owned()),
+                            reason: Some("flood".to_owned()),
+                            detail: Some(flood::TOLD.to_owned()),
+                            ..describe::base(party, view::EventKind::Loss, case.time)
+                        });
+                    }
+                    return decision;
+                }
             }
         }
         let context = FindingContext {

@@ -18,6 +18,9 @@ use crate::engine::sink::{Sink, ToolState};
 
 /// Items of one server that are kept.
 const MOST: usize = 20_000;
+/// Bytes of definitions of one server that are kept; of further ones only digests are: a new text is scored as at a first
+/// sighting.
+const MOST_BYTES: usize = 16 << 20;
 /// Reported digests that are remembered per item.
 const TOLD: usize = 8;
 /// Servers without a conversation whose baselines stay in memory. What was just learned is on its way to the disk
@@ -30,6 +33,18 @@ pub(super) struct ServerBaselines {
     pub(super) items: HashMap<String, Kept>,
     /// By capability key and list: members of the last full list.
     full: HashMap<String, HashSet<String>>,
+    /// Bytes of the definitions in `items`.
+    bytes: usize,
+}
+
+impl ServerBaselines {
+    /// Enters what was read from the store.
+    fn enter(&mut self, rows: impl Iterator<Item = (String, Kept)>) {
+        for (key, kept) in rows {
+            self.bytes += kept.bytes();
+            self.items.insert(key, kept);
+        }
+    }
 }
 
 /// One item and what is remembered of it.
@@ -52,6 +67,10 @@ impl Kept {
         }
     }
 
+    fn bytes(&self) -> usize {
+        self.row.definition.len() + self.row.seen.as_ref().map_or(0, |(_, text)| text.len())
+    }
+
     fn tell(&mut self, digest: String) {
         if self.told.len() >= TOLD {
             self.told.remove(0);
@@ -69,7 +88,7 @@ impl Judge {
         let mut known = ServerBaselines::default();
         if let Some(store) = &self.store {
             match store.baselines(owner.uid, &owner.server) {
-                Ok(rows) => known.items.extend(rows.into_iter().filter_map(read)),
+                Ok(rows) => known.enter(rows.into_iter().filter_map(read)),
                 Err(error) => {
                     tracing::error!(%error, server = %owner.server, "baselines cannot be read; they are learned anew");
                 }
@@ -270,7 +289,13 @@ impl Judge {
             return;
         }
         let at = case.time.unix_nanos();
+        let held = known.items.get(key).map_or(0, Kept::bytes);
         let text = now.stored().to_string();
+        let room = known.bytes.saturating_sub(held) + text.len() <= MOST_BYTES;
+        if !room {
+            tracing::warn!(server = %owner.server, item = key, "this server lists more than is kept of one: of this item only orders to the model will be seen, not every change");
+        }
+        let text = if room { text } else { "{}".to_owned() };
         let digest = digest(now);
         let version = case
             .session
@@ -303,13 +328,14 @@ impl Judge {
             kept.row.seen = None;
             kept.row.changed_at = at;
             kept.row.changed_by = None;
-            kept.definition = Some(now.clone());
+            kept.definition = room.then(|| now.clone());
             // Against another baseline the same text is another change.
             kept.told.clear();
         } else {
             kept.row.seen = Some((digest, text));
         }
         let row = kept.row.clone();
+        known.bytes = known.bytes.saturating_sub(held) + kept.bytes();
         self.write(row);
     }
 

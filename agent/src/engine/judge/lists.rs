@@ -70,11 +70,7 @@ impl Judge {
             if page.list == ListKind::Tools
                 && let Some(session) = self.session(case)
             {
-                session.tools = items
-                    .iter()
-                    .filter_map(|i| i.strip_prefix("tool:"))
-                    .map(str::to_owned)
-                    .collect();
+                session.tools = items.iter().filter_map(|i| i.strip_prefix("tool:")).collect();
             }
             self.complete(case, page.list, &capabilities, items, sink);
         }
@@ -85,7 +81,7 @@ impl Judge {
         let Some(own) = self.sessions.get(&case.party.server_id) else {
             return;
         };
-        let known = own.tools.iter().any(|tool| tool == name);
+        let known = own.tools.contains(name);
         if known {
             return;
         }
@@ -94,7 +90,7 @@ impl Judge {
             .sessions
             .values()
             .filter(|other| other.run == run && other.owner != owner)
-            .flat_map(|other| other.tools.iter());
+            .map(|other| &other.tools);
         let deceptive = if first {
             integrity::deceptive_name(name)
         } else {
