@@ -61,6 +61,7 @@ pub struct Metrics {
     sensor_events: IntCounterVec,
     sensor_lost: IntCounterVec,
     discovery_limited: IntCounterVec,
+    injections: IntCounterVec,
     probe_attached: IntGaugeVec,
     frames: IntCounterVec,
     map_entries: IntGaugeVec,
@@ -134,6 +135,12 @@ impl Metrics {
                 "kams_sensor_lost_total",
                 "What was lost, cut or unreadable.",
                 &["stage", "reason"],
+            )?,
+            injections: counters(
+                r,
+                "kams_injections_total",
+                "Servers held at their start to get a relay, by what came of it.",
+                &["result"],
             )?,
             discovery_limited: counters(
                 r,

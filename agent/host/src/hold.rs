@@ -95,6 +95,14 @@ pub(crate) fn resume(pid: u32, start_ns: u64) -> bool {
     procs::is_alive(pid, Some(start_ns)) && pidfd_signal(&process, libc::SIGCONT).is_ok()
 }
 
+/// Kills a process if it is still the one that started then; whether there was one.
+pub fn kill(pid: u32, start_ns: u64) -> bool {
+    let Ok(process) = pidfd_open(pid) else {
+        return false;
+    };
+    procs::is_alive(pid, Some(start_ns)) && pidfd_signal(&process, libc::SIGKILL).is_ok()
+}
+
 /// A descriptor that names this process for good.
 pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes numbers only.

@@ -12,6 +12,7 @@ use kams_agent::admin::{AdminServer, Backend, Feed, Limits, MetricsServer, group
 use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
 use kams_agent::engine::counter::Counter;
+use kams_agent::engine::enforce::Enforcement;
 use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
 use kams_agent::engine::live::Live;
@@ -111,6 +112,10 @@ fn run(sources: &Sources, policy: &PolicySource) -> Result<()> {
     // Before anything is read that a dump could hold.
     kams_host::memory::keep_from_disk().context("core dumps cannot be switched off")?;
     let loaded = config::load(sources)?;
+    let policy = &policy.clone().with_mode(match loaded.config.mode {
+        config::Mode::Enforce => kams_policy::Mode::Enforce,
+        _ => kams_policy::Mode::Observe,
+    });
     let rules = policy.load()?;
     start_log(&loaded.config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -207,8 +212,13 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         store,
         Arc::clone(&in_force),
     ));
+    let enforcement = Enforcement {
+        policy: in_force.policy(),
+        pin: pin_folder(&config),
+        relays: None,
+    };
     let (stop, stopped) = watch::channel(false);
-    let engine = start_engine(config, live, shared, judge, queue).await?;
+    let engine = start_engine(config, live, shared, judge, enforcement, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
         let path = policy.path().display();
         tracing::warn!(%error, "{path}: changes are not noticed; `kams policy reload` or SIGHUP reads it again");
@@ -251,12 +261,22 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     ended
 }
 
+/// Where held processes are named for whoever comes after this process.
+fn pin_folder(config: &Config) -> Option<PathBuf> {
+    if let Err(error) = kams_host::hold::mount_bpf_filesystem() {
+        tracing::warn!(%error, "no BPF filesystem: nothing can be held, so nothing enforced");
+        return None;
+    }
+    Some(kams_host::hold::folder(&watchdog::pin_name(config)))
+}
+
 /// Starts the sensor and the engine's thread; returns once every probe is proved.
 async fn start_engine(
     config: Config,
     live: Live,
     shared: Arc<Shared>,
     judge: Judge,
+    enforcement: Enforcement,
     commands: mpsc::Receiver<Command>,
 ) -> Result<std::thread::JoinHandle<()>> {
     let (ready, started) = tokio::sync::oneshot::channel::<Result<(), EngineError>>();
@@ -280,7 +300,7 @@ async fn start_engine(
         if let Err(error) = kams_host::priority::raise() {
             tracing::warn!(%error, "no higher priority: sessions may be missed when many agents start at once");
         }
-        match Engine::new(config, live, shared, judging) {
+        match Engine::new(config, live, shared, judging, enforcement) {
             Ok((engine, events)) => {
                 drop(ready.send(Ok(())));
                 runtime.block_on(engine.run(events, commands));
