@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod detect;
 mod error;
+mod exceptions;
 mod follow;
 mod out;
 mod pages;

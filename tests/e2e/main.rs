@@ -7,6 +7,7 @@
 mod agents;
 mod context;
 mod forms;
+mod policy;
 mod servers;
 mod transcripts;
 mod trouble;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         servers::trials(&context),
         agents::trials(&context),
         forms::trials(&context),
+        policy::trials(&context),
         trouble::trials(&context),
         wrap::trials(&context),
     ];

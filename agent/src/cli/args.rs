@@ -8,6 +8,7 @@ use kams_export::view::{EventKind, Time};
 
 use super::baseline::Baseline;
 use super::detect::Detect;
+use super::exceptions::Exceptions;
 use super::policy::PolicyCommand;
 use super::runs::{Approvals, Restrictions, Runs};
 use super::scan::Scan;
@@ -122,6 +123,9 @@ pub enum Command {
     /// Runs of agents, what is on record of them, and its proof.
     #[command(subcommand)]
     Runs(Runs),
+    /// Findings that somebody accepted until a day.
+    #[command(subcommand)]
+    Exceptions(Exceptions),
     /// What policy refuses beyond one message.
     #[command(subcommand)]
     Restrictions(Restrictions),

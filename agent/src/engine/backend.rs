@@ -2,6 +2,7 @@
 
 pub mod baselines;
 pub mod calls;
+mod exceptions;
 mod findings;
 pub mod policy;
 pub mod runs;
@@ -19,6 +20,7 @@ use kams_store::Store;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use super::gate::keep::Missing;
 use super::live::Live;
 use super::{Command, Shared, doctor};
 use crate::admin::{
@@ -35,6 +37,8 @@ pub struct DaemonBackend {
     config: Arc<arc_swap::ArcSwap<Config>>,
     store: Arc<Store>,
     policy: Arc<PolicyInForce>,
+    /// What is to be said of decision records that an earlier start lost.
+    missing: Option<String>,
     started: (Time, Instant),
     kernel: String,
     ingest: Option<calls::Ingest>,
@@ -61,10 +65,20 @@ impl DaemonBackend {
             config,
             store,
             policy,
+            missing: None,
             started: (Time::now(), Instant::now()),
             kernel,
             ingest: None,
         }
+    }
+
+    /// Says in each status which decision records an earlier start lost.
+    #[must_use]
+    pub fn with_missing(mut self, missing: &Missing) -> Self {
+        self.missing = (missing.count() > 0).then(|| {
+            format!("Decision records that were made and never reached the disk: {missing}. `kams runs list` shows the end of the chain.")
+        });
+        self
     }
 
     fn coverage(&self, scope: Scope) -> Vec<CoverageView> {
@@ -157,6 +171,7 @@ impl Backend for DaemonBackend {
         if let Some(refused) = self.policy.refused() {
             notes.push(refused.note());
         }
+        notes.extend(self.missing.clone());
         let coverage = self.coverage(scope);
         let tables = self.live.registry.lock();
         Ok(StatusView {
@@ -166,7 +181,10 @@ impl Backend for DaemonBackend {
             pid: std::process::id(),
             started: self.started.0,
             uptime_seconds: self.started.1.elapsed().as_secs(),
-            mode: Mode::Observe,
+            mode: match self.policy.policy().mode() {
+                kams_policy::Mode::Enforce => Mode::Enforce,
+                kams_policy::Mode::Observe => Mode::Observe,
+            },
             enabled: sensor.is_some(),
             kernel: self.kernel.clone(),
             scope: if uid.is_none() { "host" } else { "own" }.to_owned(),
@@ -298,6 +316,7 @@ impl Backend for DaemonBackend {
             "approvals" => self.show_approvals(scope, viewer),
             "waste" => self.waste_report(scope, parameters),
             "telemetry" => Ok(self.receiver()),
+            "exceptions" => self.show_exceptions(parameters),
             _ => Err(BackendError::Unsupported {
                 name: name.to_owned(),
             }),
@@ -320,6 +339,7 @@ impl Backend for DaemonBackend {
             "restrictions" => self.order_restrictions(viewer, body),
             "runs" => self.order_runs(viewer, body),
             "approvals" => self.order_approvals(viewer, body),
+            "exceptions" => self.order_exceptions(viewer, body),
             _ => Err(BackendError::Unsupported {
                 name: name.to_owned(),
             }),

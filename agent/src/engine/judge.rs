@@ -74,6 +74,8 @@ pub struct Judge {
 struct InSession {
     owner: Owner,
     run: String,
+    /// The name under which policy was asked about its start; names get better while launchers run.
+    started_as: Option<Arc<str>>,
     calls: OpenCalls,
     listing: Listing,
     /// Names in its latest lists, for shadowing.
@@ -128,8 +130,8 @@ impl Judge {
     /// Takes another policy for what comes from now on.
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         self.thresholds = thresholds(&policy);
-        self.forget_refusals();
         self.set_knobs(policy.waste());
+        self.forget_refusals();
         self.gate.set_policy(policy);
     }
 
@@ -153,6 +155,7 @@ impl Judge {
         let session = InSession {
             owner,
             run,
+            started_as: None,
             calls: OpenCalls::default(),
             listing: Listing::default(),
             tools: Names::default(),
@@ -188,9 +191,10 @@ impl Judge {
             }
             Some(_) => {}
         }
+        self.started(case, sink);
         if let Some((id, call)) = event.tool_call() {
             self.call(case, id, call, sink);
-            self.propose(case, id, call, sink);
+            self.propose(case, event, id, call, sink);
         }
         self.follow(case, event, sink);
         match &event.kind {
@@ -352,7 +356,7 @@ pub(in crate::engine) fn now(case: &Case<'_>) -> Now {
     }
 }
 
-/// Equal for equal causes of one user's server, whenever and in whichever process they occur.
+/// Equal for equal causes at one tool of one user's server, whenever and in whichever process they occur.
 pub fn fingerprint(uid: u32, server: &str, finding: &Finding) -> String {
     let change = match &finding.evidence {
         Evidence::Drift { change, .. } => change,
@@ -364,6 +368,7 @@ pub fn fingerprint(uid: u32, server: &str, finding: &Finding) -> String {
         server,
         finding.detector,
         change,
+        finding.tool.as_deref().unwrap_or_default(),
         &finding.cause,
     ] {
         hash.update(part.as_bytes());
