@@ -18,7 +18,7 @@ use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
 use kams_agent::engine::live::Live;
 use kams_agent::engine::registry::Registry;
-use kams_agent::engine::verdict::{Effect, Relays};
+use kams_agent::engine::verdict::{Effect, Pool, Relays};
 use kams_agent::engine::waste::worker;
 use kams_agent::engine::{Command, Engine, EngineError, Shared};
 use kams_agent::fatal::EndsAll;
@@ -242,7 +242,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let enforcement = Enforcement {
         policy: in_force.policy(),
         pin: pin_folder(&config),
-        relays: None,
+        relays: Some(Box::new(Pool::beside_us(&door))),
     };
     let engine = start_engine(config, live, shared, judge, relays, enforcement, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
