@@ -80,7 +80,10 @@ impl RelaySink for Pool {
             }
         };
         let (from_agent, to_agent) = (own(ends.from_agent, ends.stdin), own(ends.to_agent, ends.stdout));
-        let (to_server, from_server) = (own(ends.to_server, ends.stdin), own(ends.from_server, ends.stdout));
+        let (to_server, from_server) = (
+            own(ends.to_server, ends.stdin),
+            own(ends.from_server, ends.stdout),
+        );
         let ends = Ends {
             from_agent,
             to_agent,
