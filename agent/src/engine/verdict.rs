@@ -9,13 +9,11 @@ mod collect;
 mod daemon;
 mod fate;
 mod held;
-mod placed;
 mod relayed;
 mod rewrite;
 pub mod service;
 
 pub use daemon::Relays;
-pub use placed::Pool;
 pub use relayed::{Effect, Relayed};
 pub use service::{Parties, Peer, Verdicts};
 
