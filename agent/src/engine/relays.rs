@@ -1,11 +1,13 @@
 //! Relays for injected servers, from the pool of `kams-relay`.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use kams_host::inject::{self, Kind};
 use kams_policy::Fail;
+use kams_relay::end::reopened;
 use kams_relay::fail::FailMode;
 use kams_relay::pool::RelayPool;
 use kams_relay::relay;
@@ -92,13 +94,23 @@ impl RelaySink for Pool {
             Fail::Open => FailMode::Open,
             Fail::Closed => FailMode::Closed,
         };
-        let ends = relay::Ends {
-            from_agent: ends.from_agent,
-            to_agent: ends.to_agent,
-            to_server: ends.to_server,
-            from_server: ends.from_server,
-            sole: true,
+        // Others may hold the agent's descriptions (a shell, the agent itself): a pipe is opened anew here, for a relay
+        // without privilege may not, and must not change theirs.
+        let mut sole = true;
+        let mut own = |fd: OwnedFd, kind: Kind| {
+            reopened(&fd).unwrap_or_else(|| {
+                sole &= kind == Kind::Socket;
+                fd
+            })
         };
+        let ends = relay::Ends {
+            from_agent: own(ends.from_agent, ends.stdin),
+            to_agent: own(ends.to_agent, ends.stdout),
+            to_server: own(ends.to_server, ends.stdin),
+            from_server: own(ends.from_server, ends.stdout),
+            sole: false,
+        };
+        let ends = relay::Ends { sole, ..ends };
         let pool = self.ready().map_err(|error| error.to_string())?;
         let started = pool.start(ends, meta, fail).map_err(|error| error.to_string())?;
         tracing::debug!(relay = started.pid, server = %server.identity, "a relay serves");
