@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod detect;
 mod error;
+mod exceptions;
 mod follow;
 mod out;
 mod pages;
@@ -17,6 +18,8 @@ mod runs;
 mod scan;
 mod show;
 mod table;
+mod telemetry;
+mod waste;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};

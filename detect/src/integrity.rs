@@ -44,6 +44,7 @@ mod definition;
 mod drift;
 mod inspect;
 mod lexicon;
+pub mod linear;
 mod schema;
 mod scorer;
 mod sentence;

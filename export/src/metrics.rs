@@ -80,6 +80,9 @@ pub struct Metrics {
     restrictions: IntGaugeVec,
     decision_head: IntGaugeVec,
     waste: IntCounterVec,
+    waste_dropped: IntCounterVec,
+    llm_calls: IntCounterVec,
+    telemetry_requests: IntCounterVec,
     feed_missed: IntCounterVec,
 }
 
@@ -231,6 +234,24 @@ impl Metrics {
                 &["hash"],
             )?,
             waste: counters(r, "kams_waste_total", "Waste findings by rule.", &["rule"])?,
+            waste_dropped: counters(
+                r,
+                "kams_waste_dropped_total",
+                "Observations that the waste rules had no room for.",
+                &["source"],
+            )?,
+            llm_calls: counters(
+                r,
+                "kams_llm_calls_total",
+                "Model calls and steps of their sessions that were reported.",
+                &["source"],
+            )?,
+            telemetry_requests: counters(
+                r,
+                "kams_telemetry_requests_total",
+                "Reports of model calls, and what became of them.",
+                &["signal", "result"],
+            )?,
             feed_missed: counters(
                 r,
                 "kams_follower_missed_total",

@@ -12,6 +12,7 @@ pub mod doctor;
 mod event;
 mod heartbeat;
 pub mod hold;
+pub mod inet;
 pub mod inject;
 mod loader;
 mod losses;

@@ -11,17 +11,22 @@ use clap::Parser;
 use kams_agent::admin::{AdminServer, Backend, Feed, Limits, MetricsServer, group_id};
 use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
+use kams_agent::engine::backend::calls::Ingest;
 use kams_agent::engine::counter::Counter;
 use kams_agent::engine::enforce::Enforcement;
 use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
 use kams_agent::engine::live::Live;
 use kams_agent::engine::registry::Registry;
+use kams_agent::engine::waste::worker;
 use kams_agent::engine::{Command, Engine, EngineError, Shared};
 use kams_agent::fatal::EndsAll;
 use kams_agent::policy_file::PolicySource;
 use kams_agent::policy_file::in_force::PolicyInForce;
 use kams_agent::policy_file::watch::watch_policy;
+use kams_agent::telemetry::quota::Quota;
+use kams_agent::telemetry::sender::Senders;
+use kams_agent::telemetry::{self, Receiver};
 use kams_agent::{salt, watchdog};
 use kams_export::metrics::{LabelLimits, Metrics};
 use kams_export::view::Time;
@@ -195,23 +200,39 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let store = Arc::new(store);
     metrics.policy_reload(Some(rules.hash()));
     let rules = Arc::new(rules);
-    let judge = Judge::new(Arc::clone(&rules), salt, Some(Arc::clone(&store)));
+    let mut judge = Judge::new(Arc::clone(&rules), salt, Some(Arc::clone(&store)));
+    let missing = judge.gate.missing().clone();
     let current = Arc::new(ArcSwap::from_pointee(config.clone()));
     let (commands, queue) = mpsc::channel(64);
+    let desk = worker::start(rules.waste().clone(), commands.clone(), Arc::clone(&metrics))?;
+    judge.look_for_waste_with(desk.clone());
+    let quota = Arc::new(Quota::new(
+        config.telemetry.requests_per_second,
+        config.telemetry.bytes_per_second,
+    ));
+    let senders = Arc::new(Senders::new(Arc::clone(&live.registry)));
+    let receiver = telemetry_receiver(&config);
     let in_force = Arc::new(PolicyInForce::new(
         policy.clone(),
         rules,
         commands.clone(),
         Arc::clone(&metrics),
     ));
-    let backend: Arc<dyn Backend> = Arc::new(DaemonBackend::new(
+    let ingest = Ingest {
+        desk: desk.clone(),
+        quota: Arc::clone(&quota),
+        senders: Arc::clone(&senders),
+        listen: receiver.as_ref().map(Receiver::address),
+    };
+    let backend = DaemonBackend::new(
         live.clone(),
         Arc::clone(&shared),
         commands.clone(),
         Arc::clone(&current),
         store,
         Arc::clone(&in_force),
-    ));
+    );
+    let backend: Arc<dyn Backend> = Arc::new(backend.with_ingest(ingest).with_missing(&missing));
     let enforcement = Enforcement {
         policy: in_force.policy(),
         pin: pin_folder(&config),
@@ -225,6 +246,9 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     }
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(admin.serve(Arc::clone(&backend), Arc::clone(&metrics), stopped.clone()));
+    if let Some(receiver) = receiver {
+        tasks.spawn(receiver.serve(quota, senders, desk, Arc::clone(&metrics), stopped.clone()));
+    }
     if let Some(scrape) = scrape {
         tasks.spawn(scrape.serve(backend, Arc::clone(&metrics), stopped));
     }
@@ -268,6 +292,18 @@ fn pin_folder(config: &Config) -> Option<PathBuf> {
         return None;
     }
     Some(kams_host::hold::folder(&watchdog::pin_name(config)))
+}
+
+/// The receiver of reports; none where it is off. One that cannot listen is no reason not to watch: another collector
+/// may have the port.
+fn telemetry_receiver(config: &Config) -> Option<Receiver> {
+    let address = config.telemetry.listen?;
+    let limits = telemetry::Limits::of(config.telemetry.max_body, config.telemetry.max_unpacked);
+    Receiver::bind(address, limits)
+        .inspect_err(|error| {
+            tracing::error!("{error}: agents cannot report their model calls; set `telemetry.listen` to another address, or off");
+        })
+        .ok()
 }
 
 /// Starts the sensor and the engine's thread; returns once every probe is proved.

@@ -8,9 +8,12 @@ use kams_export::view::{EventKind, Time};
 
 use super::baseline::Baseline;
 use super::detect::Detect;
+use super::exceptions::Exceptions;
 use super::policy::PolicyCommand;
 use super::runs::{Approvals, Restrictions, Runs};
 use super::scan::Scan;
+use super::telemetry::Telemetry;
+use super::waste::Waste;
 use crate::admin::Selection;
 
 /// See and judge the MCP traffic of the AI agents on this host.
@@ -120,12 +123,20 @@ pub enum Command {
     /// Runs of agents, what is on record of them, and its proof.
     #[command(subcommand)]
     Runs(Runs),
+    /// Findings that somebody accepted until a day.
+    #[command(subcommand)]
+    Exceptions(Exceptions),
     /// What policy refuses beyond one message.
     #[command(subcommand)]
     Restrictions(Restrictions),
     /// Calls that wait for a person.
     #[command(subcommand)]
     Approvals(Approvals),
+    /// Tokens spent for nothing: what fired, how often, what it is worth, what to do.
+    Waste(Waste),
+    /// Have agents report their model calls to kamsd, host-wide.
+    #[command(subcommand)]
+    Telemetry(Telemetry),
     /// What the kernel offers, what is used, what is missing and what to do.
     Doctor,
     /// Try a text, a name, arguments or a file of cases against the detectors; needs no daemon.
@@ -234,7 +245,7 @@ pub(super) fn parse_severity(word: &str) -> Result<Severity, String> {
     Severity::from_name(word).ok_or_else(|| "use low, medium, high or critical".to_owned())
 }
 
-fn parse_since(text: &str) -> Result<Time, String> {
+pub(super) fn parse_since(text: &str) -> Result<Time, String> {
     let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400)];
     let span = text
         .char_indices()

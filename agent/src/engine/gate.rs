@@ -6,6 +6,7 @@
 
 mod findings;
 pub mod keep;
+mod told;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use kams_detect::Finding;
 use kams_export::view::Time;
 use kams_mcp::RequestId;
 use kams_policy::{
-    Action, Baseline, CallVerdict, Completion, Decision, Gate, Now, Outcome, Policy, ProposedCall, Subject,
-    args_digest, operation_id,
+    Action, Baseline, CallVerdict, Completion, Decision, Gate, Now, Outcome, Policy, ProposedCall, Start,
+    Subject, args_digest, operation_id,
 };
 use kams_store::Store;
 use serde_json::{Map, Value};
@@ -42,6 +43,8 @@ pub struct Outgoing<'a> {
     pub arguments: &'a str,
     /// State of the tool's baseline.
     pub baseline: Option<Baseline>,
+    /// What the agent says tells a retry from a new operation.
+    pub idempotency_key: Option<&'a str>,
 }
 
 /// What is kept of a call until its answer comes: of its arguments only what is declared.
@@ -149,6 +152,23 @@ impl Gatekeeper {
         decision
     }
 
+    /// A server has started under this name.
+    pub(super) fn started(&mut self, party: &Party, now: Now, sink: &mut dyn Sink) -> Decision {
+        self.uids.insert(party.user.to_string(), party.uid);
+        let start = Start {
+            subject: Subject {
+                tool: None,
+                ..subject(party, "")
+            },
+        };
+        let decision = self.gate.start(&start, now);
+        if let Some(event) = told::of_start(party, &decision, now) {
+            sink.event(event);
+        }
+        self.drain(now, sink);
+        decision
+    }
+
     /// An agent proposes a call. Gives what run-level rules found.
     pub(super) fn propose(
         &mut self,
@@ -162,7 +182,7 @@ impl Gatekeeper {
         let operation = operation_id(
             &party.server_id.to_string(),
             call.id_text,
-            None,
+            call.idempotency_key,
             call.tool,
             &digest,
         );
@@ -179,6 +199,9 @@ impl Gatekeeper {
             },
             now,
         );
+        if let Some(event) = told::of_call(party, call.tool, call.id_text, &verdict, now) {
+            sink.event(event);
+        }
         let found = self.found(&verdict, &run, call.tool);
         let open = Open {
             user: party.user.to_string(),

@@ -12,6 +12,7 @@ mod lists;
 mod proposals;
 mod results;
 pub mod usage;
+mod waste;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -39,6 +40,7 @@ use calls::OpenCalls;
 use flood::Flood;
 use lists::Listing;
 use usage::Pending;
+use waste::Waste;
 
 /// Whose server: what baselines and costs are kept for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -62,6 +64,7 @@ pub struct Judge {
     /// By server instance.
     sessions: HashMap<u64, InSession>,
     pending: Pending,
+    waste: Waste,
     /// Whose baselines are kept although nobody talks to them, oldest first.
     idle: VecDeque<Owner>,
 }
@@ -71,6 +74,8 @@ pub struct Judge {
 struct InSession {
     owner: Owner,
     run: String,
+    /// The name under which policy was asked about its start; names get better while launchers run.
+    started_as: Option<Arc<str>>,
     calls: OpenCalls,
     listing: Listing,
     /// Names in its latest lists, for shadowing.
@@ -106,6 +111,7 @@ impl Judge {
     /// A judge that remembers nothing. Without a store baselines live as long as the judge.
     pub fn new(policy: Arc<Policy>, salt: Salt, store: Option<Arc<Store>>) -> Self {
         let thresholds = thresholds(&policy);
+        let waste = Waste::here(policy.waste().clone());
         Self {
             gate: Gatekeeper::new(policy, store.clone(), here()),
             thresholds,
@@ -116,6 +122,7 @@ impl Judge {
             baselines: HashMap::new(),
             sessions: HashMap::new(),
             pending: Pending::default(),
+            waste,
             idle: VecDeque::new(),
         }
     }
@@ -123,6 +130,7 @@ impl Judge {
     /// Takes another policy for what comes from now on.
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         self.thresholds = thresholds(&policy);
+        self.set_knobs(policy.waste());
         self.gate.set_policy(policy);
     }
 
@@ -146,6 +154,7 @@ impl Judge {
         let session = InSession {
             owner,
             run,
+            started_as: None,
             calls: OpenCalls::default(),
             listing: Listing::default(),
             tools: Names::default(),
@@ -157,6 +166,7 @@ impl Judge {
     /// A conversation is over.
     pub fn leave(&mut self, party: &Party) {
         self.gate.left(party, here());
+        self.server_left(party);
         let Some(session) = self.sessions.remove(&party.server_id) else {
             return;
         };
@@ -180,9 +190,10 @@ impl Judge {
             }
             Some(_) => {}
         }
+        self.started(case, sink);
         if let Some((id, call)) = event.tool_call() {
             self.call(case, id, call, sink);
-            self.propose(case, id, call, sink);
+            self.propose(case, event, id, call, sink);
         }
         self.follow(case, event, sink);
         match &event.kind {
@@ -274,7 +285,7 @@ impl Judge {
             agent: party.agent.to_string(),
             agent_pid: Some(party.agent_pid),
             server: party.server.to_string(),
-            server_id: Some(party.server_id),
+            server_id: Some(party.server_id).filter(|id| *id > 0),
             request_id: case.request_id.clone(),
             enforced: false,
             gap: case.gap,
@@ -330,7 +341,7 @@ fn now(case: &Case<'_>) -> Now {
     }
 }
 
-/// Equal for equal causes of one user's server, whenever and in whichever process they occur.
+/// Equal for equal causes at one tool of one user's server, whenever and in whichever process they occur.
 pub fn fingerprint(uid: u32, server: &str, finding: &Finding) -> String {
     let change = match &finding.evidence {
         Evidence::Drift { change, .. } => change,
@@ -342,6 +353,7 @@ pub fn fingerprint(uid: u32, server: &str, finding: &Finding) -> String {
         server,
         finding.detector,
         change,
+        finding.tool.as_deref().unwrap_or_default(),
         &finding.cause,
     ] {
         hash.update(part.as_bytes());

@@ -30,6 +30,7 @@ use super::live::Live;
 use super::sink::Sink;
 use super::stream::Piece;
 use super::to_wall;
+use super::waste::Output;
 use crate::admin::Viewer;
 use crate::fatal::EndsAll;
 
@@ -81,6 +82,8 @@ pub(super) enum Work {
         usage: Usage,
         done: oneshot::Sender<Vec<(u64, Point)>>,
     },
+    /// What was found about wasted tokens.
+    Waste(Output),
     /// Another policy.
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
@@ -232,6 +235,7 @@ impl Bench {
             Work::Tell(event) => live.event(*event),
             Work::Baseline { decided, by, done } => drop(done.send(decide(decided, &by, judge, live))),
             Work::Usage { usage, done } => drop(done.send(judge.usage(&usage, live))),
+            Work::Waste(output) => judge.wasted(output, live),
             Work::Policy(policy) => {
                 judge.set_policy(policy);
                 tell(live, "policy reloaded");

@@ -65,6 +65,9 @@ impl Sink for Live {
             self.metrics
                 .finding(finding.detector, finding.severity.name(), &record.action);
         }
+        if let Evidence::Waste { rule, .. } = &finding.evidence {
+            self.metrics.waste(rule);
+        }
         self.feed.publish(Record::Finding(record));
     }
 

@@ -204,6 +204,21 @@ impl Metrics {
         self.waste.with_label_values(&[rule]).inc();
     }
 
+    /// Counts an observation that the waste rules had no room for; `source` is `mcp`, `otlp` or `api`.
+    pub fn waste_dropped(&self, source: &'static str) {
+        self.waste_dropped.with_label_values(&[source]).inc();
+    }
+
+    /// Counts reported model calls; `source` is `otlp` or `api`.
+    pub fn llm_calls(&self, source: &'static str, count: u64) {
+        self.llm_calls.with_label_values(&[source]).inc_by(count);
+    }
+
+    /// Counts a report; both words come from the receiver's own lists.
+    pub fn telemetry_request(&self, signal: &'static str, result: &'static str) {
+        self.telemetry_requests.with_label_values(&[signal, result]).inc();
+    }
+
     /// Counts records that a slow follower missed.
     pub fn follower_missed(&self, count: u64) {
         let none: [&str; 0] = [];

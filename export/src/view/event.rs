@@ -45,6 +45,8 @@ pub enum EventKind {
     Loss,
     /// `kams on`, `kams off`, a reload, a start or stop of the daemon.
     Daemon,
+    /// A rule or a restriction decided on a call or a server start.
+    Decision,
     /// A word that this version does not know.
     #[default]
     #[serde(other)]
@@ -53,7 +55,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All kinds that can be filtered for.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::AgentStarted,
         Self::AgentGone,
         Self::ServerStarted,
@@ -72,6 +74,7 @@ impl EventKind {
         Self::Gap,
         Self::Loss,
         Self::Daemon,
+        Self::Decision,
     ];
 
     /// The wire name.
@@ -95,6 +98,7 @@ impl EventKind {
             Self::Gap => "gap",
             Self::Loss => "loss",
             Self::Daemon => "daemon",
+            Self::Decision => "decision",
             Self::Unknown => "unknown",
         }
     }
@@ -232,6 +236,15 @@ pub struct EventView {
     /// Bounded word: why lost, malformed, rejected, gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The policy's rule (on `decision`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// What was done, by the action's name (on `decision`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// What enforce would have done, where it was not done (on `decision`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub would: Option<String>,
     /// One sentence for people. Never argument or result text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,

@@ -23,11 +23,17 @@ use crate::engine::stream::{Begins, Piece};
 #[derive(Default)]
 pub(super) struct Told {
     findings: Vec<FindingRecord>,
+    pub(super) events: Vec<EventView>,
     tools: Vec<(String, String, Option<&'static str>, bool)>,
     pub(super) costs: Vec<Point>,
 }
 
 impl Told {
+    /// The findings that came since the last time.
+    pub(super) fn records(&mut self) -> Vec<FindingRecord> {
+        std::mem::take(&mut self.findings)
+    }
+
     /// Change class, or detector, of what came since the last time.
     fn take(&mut self) -> Vec<String> {
         self.findings
@@ -38,7 +44,9 @@ impl Told {
 }
 
 impl Sink for Told {
-    fn event(&mut self, _: EventView) {}
+    fn event(&mut self, event: EventView) {
+        self.events.push(event);
+    }
     fn finding(&mut self, _: &Finding, record: FindingRecord) {
         self.findings.push(record);
     }
