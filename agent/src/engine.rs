@@ -24,6 +24,7 @@ pub mod replay;
 mod servers;
 pub mod sink;
 pub mod stream;
+pub mod verdict;
 pub mod waste;
 
 use std::collections::{HashMap, HashSet};

@@ -13,3 +13,4 @@ pub mod policy_file;
 pub mod salt;
 pub mod telemetry;
 pub mod watchdog;
+pub mod wrap;

@@ -18,6 +18,7 @@ use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
 use kams_agent::engine::live::Live;
 use kams_agent::engine::registry::Registry;
+use kams_agent::engine::verdict::{Effect, Relays};
 use kams_agent::engine::waste::worker;
 use kams_agent::engine::{Command, Engine, EngineError, Shared};
 use kams_agent::fatal::EndsAll;
@@ -233,13 +234,17 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         Arc::clone(&in_force),
     );
     let backend: Arc<dyn Backend> = Arc::new(backend.with_ingest(ingest).with_missing(&missing));
+    let (stop, stopped) = watch::channel(false);
+    let door = config.admin.socket.with_file_name("relay.sock");
+    let own = kams_relay::identity::uid();
+    let relays = Relays::listen(&door, Some(own), &live, Box::new(carry_out))
+        .with_context(|| format!("relays cannot be served at {}", door.display()))?;
     let enforcement = Enforcement {
         policy: in_force.policy(),
         pin: pin_folder(&config),
         relays: None,
     };
-    let (stop, stopped) = watch::channel(false);
-    let engine = start_engine(config, live, shared, judge, enforcement, queue).await?;
+    let engine = start_engine(config, live, shared, judge, relays, enforcement, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
         let path = policy.path().display();
         tracing::warn!(%error, "{path}: changes are not noticed; `kams policy reload` or SIGHUP reads it again");
@@ -285,15 +290,6 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     ended
 }
 
-/// Where held processes are named for whoever comes after this process.
-fn pin_folder(config: &Config) -> Option<PathBuf> {
-    if let Err(error) = kams_host::hold::mount_bpf_filesystem() {
-        tracing::warn!(%error, "no BPF filesystem: nothing can be held, so nothing enforced");
-        return None;
-    }
-    Some(kams_host::hold::folder(&watchdog::pin_name(config)))
-}
-
 /// The receiver of reports; none where it is off. One that cannot listen is no reason not to watch: another collector
 /// may have the port.
 fn telemetry_receiver(config: &Config) -> Option<Receiver> {
@@ -306,12 +302,35 @@ fn telemetry_receiver(config: &Config) -> Option<Receiver> {
         .ok()
 }
 
+/// What policy wants done beyond messages, as far as it is not the relay's own.
+fn carry_out(effect: Effect) {
+    match effect {
+        // Its relay has ended both streams; a wrapped server is killed by its parent.
+        Effect::KillServer { server_id, pid } => {
+            tracing::warn!(server_id, pid, "policy ended a server's connection");
+        }
+        Effect::CutNetwork { server_id, pid } => {
+            tracing::warn!(server_id, pid, "policy wants this server off the network");
+        }
+    }
+}
+
+/// Where held processes are named for whoever comes after this process.
+fn pin_folder(config: &Config) -> Option<PathBuf> {
+    if let Err(error) = kams_host::hold::mount_bpf_filesystem() {
+        tracing::warn!(%error, "no BPF filesystem: nothing can be held, so nothing enforced");
+        return None;
+    }
+    Some(kams_host::hold::folder(&watchdog::pin_name(config)))
+}
+
 /// Starts the sensor and the engine's thread; returns once every probe is proved.
 async fn start_engine(
     config: Config,
     live: Live,
     shared: Arc<Shared>,
     judge: Judge,
+    relays: Relays,
     enforcement: Enforcement,
     commands: mpsc::Receiver<Command>,
 ) -> Result<std::thread::JoinHandle<()>> {
@@ -325,7 +344,7 @@ async fn start_engine(
             }
         };
         let _ends_all = EndsAll("engine");
-        let judging = match Judging::start(judge, live.clone()) {
+        let judging = match Judging::start(judge, live.clone(), Some(relays)) {
             Ok(judging) => judging,
             Err(error) => {
                 drop(ready.send(Err(EngineError::Thread(error))));

@@ -125,6 +125,7 @@ impl Engine {
             server: Arc::clone(&identity),
             server_pid: report.pid,
             transport,
+            relayed: false,
         };
         let begins = if report.watched {
             Begins::AtStart

@@ -184,6 +184,16 @@ impl Metrics {
         self.decisions.with_label_values(&[decision, rule.as_str()]).inc();
     }
 
+    /// Messages that a relay decided on by itself; `mode` is `open` or `closed`.
+    pub fn relay_failmode(&self, mode: &'static str, count: u64) {
+        self.relay_failmode.with_label_values(&[mode]).inc_by(count);
+    }
+
+    /// A verdict took so long.
+    pub fn relay_verdict(&self, seconds: f64) {
+        self.relay_verdict.with_label_values::<&str>(&[]).observe(seconds);
+    }
+
     /// Shows the newest record of the decision chain.
     pub fn set_decision_head(&self, n: u64, hash: &str) {
         self.decision_head.reset();

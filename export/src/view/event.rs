@@ -37,6 +37,9 @@ pub enum EventKind {
     Notification,
     /// A complete list of tools was seen.
     ToolsListed,
+    /// A relay sent something else in a message's place, or answered it: `reason` says how, `detail` holds the exact
+    /// bytes, unless arguments or a result are among them.
+    Replaced,
     /// A line that is no JSON-RPC message.
     Malformed,
     /// Bytes of a stream are missing.
@@ -55,7 +58,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All kinds that can be filtered for.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::AgentStarted,
         Self::AgentGone,
         Self::ServerStarted,
@@ -70,6 +73,7 @@ impl EventKind {
         Self::ToolResult,
         Self::Notification,
         Self::ToolsListed,
+        Self::Replaced,
         Self::Malformed,
         Self::Gap,
         Self::Loss,
@@ -94,6 +98,7 @@ impl EventKind {
             Self::ToolResult => "tool_result",
             Self::Notification => "notification",
             Self::ToolsListed => "tools_listed",
+            Self::Replaced => "replaced",
             Self::Malformed => "malformed",
             Self::Gap => "gap",
             Self::Loss => "loss",
