@@ -20,6 +20,7 @@ mod lifecycle;
 pub mod live;
 pub mod outside;
 pub mod registry;
+pub mod relays;
 pub mod replay;
 mod servers;
 pub mod sink;

@@ -13,11 +13,12 @@ use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
 use kams_agent::engine::backend::calls::Ingest;
 use kams_agent::engine::counter::Counter;
-use kams_agent::engine::enforce::Enforcement;
+use kams_agent::engine::enforce::{Enforcement, RelaySink};
 use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
 use kams_agent::engine::live::Live;
 use kams_agent::engine::registry::Registry;
+use kams_agent::engine::relays::Pool;
 use kams_agent::engine::verdict::{Effect, Relays};
 use kams_agent::engine::waste::worker;
 use kams_agent::engine::{Command, Engine, EngineError, Shared};
@@ -242,7 +243,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let enforcement = Enforcement {
         policy: in_force.policy(),
         pin: pin_folder(&config),
-        relays: None,
+        relays: relay_pool(&door),
     };
     let engine = start_engine(config, live, shared, judge, relays, enforcement, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
@@ -300,6 +301,17 @@ fn telemetry_receiver(config: &Config) -> Option<Receiver> {
             tracing::error!("{error}: agents cannot report their model calls; set `telemetry.listen` to another address, or off");
         })
         .ok()
+}
+
+/// The pool of relays; without it servers are watched, and nothing is refused.
+fn relay_pool(door: &std::path::Path) -> Option<Box<dyn RelaySink>> {
+    match Pool::start(door) {
+        Ok(pool) => Some(Box::new(pool)),
+        Err(error) => {
+            tracing::error!("no relays, so nothing can be enforced: {error}");
+            None
+        }
+    }
 }
 
 /// What policy wants done beyond messages, as far as it is not the relay's own.
