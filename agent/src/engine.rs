@@ -18,6 +18,7 @@ pub mod judging;
 mod lifecycle;
 pub mod live;
 pub mod outside;
+mod own;
 pub mod registry;
 pub mod replay;
 mod servers;

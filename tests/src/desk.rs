@@ -53,11 +53,17 @@ impl Desk {
         Ok(to.flush()?)
     }
 
-    /// Sends a request and reads until its answer; gives the result, or the error.
-    pub fn ask(&mut self, method: &str, params: &Value) -> Result<Value> {
+    /// Sends a request and gives its id.
+    pub fn post(&mut self, method: &str, params: &Value) -> Result<u64> {
         self.last_id += 1;
         let id = self.last_id;
         self.line(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
+        Ok(id)
+    }
+
+    /// Sends a request and reads until its answer; gives the result, or the error.
+    pub fn ask(&mut self, method: &str, params: &Value) -> Result<Value> {
+        let id = self.post(method, params)?;
         loop {
             let mut line = String::new();
             ensure!(

@@ -52,8 +52,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
 }
 
 /// The three templates as `kams policy generate` writes them, published.
-pub(super) fn chains(context: &Context) -> Result<String> {
-    let _ = context;
+pub(super) fn chains() -> Result<String> {
     let kams = crate::context::programs().join("kams");
     let output = std::process::Command::new(kams)
         .args(["policy", "generate", "tool-chain"])
@@ -64,7 +63,7 @@ pub(super) fn chains(context: &Context) -> Result<String> {
 }
 
 pub(super) fn start(context: &Context) -> Result<Kams> {
-    let chains = chains(context)?;
+    let chains = chains()?;
     let files = [
         ("policy.yaml", RULES),
         ("chains.json", chains.as_str()),
