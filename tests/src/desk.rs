@@ -20,8 +20,13 @@ pub struct Desk {
 impl Desk {
     /// Starts `agent`, which starts `server`, and opens a session. `tools` is the file of the server's list.
     pub fn open(stage: &Stage, agent: &str, server: &str, tools: Option<&Path>) -> Result<Self> {
+        Self::open_words(stage, agent, &[server], tools)
+    }
+
+    /// The same with a server's whole command line.
+    pub fn open_words(stage: &Stage, agent: &str, server: &[&str], tools: Option<&Path>) -> Result<Self> {
         let mut command = stage.command(agent);
-        command.arg(server).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(server).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(tools) = tools {
             command.env("DESK_TOOLS", tools);
         }

@@ -268,11 +268,22 @@ fn restart(context: &Context) -> Result<()> {
         .collect();
     ensure!(last == ["cut_off_by_restart", "denied_restart"], "{shown:#}");
     // The session goes on under the new daemon, and its rules hold.
-    kams.ask_until(&["runs", "list"], "the session under the new daemon", |_| {
-        agent
-            .call("read", &json!({}))
-            .is_ok_and(|result| text(&result) == (false, "done"))
-    })?;
+    let began = std::time::Instant::now();
+    let live = |kams: &Kams| -> Result<bool> {
+        let listed = kams.ask(&["runs", "list"])?;
+        Ok(list(&listed, "runs").iter().any(|run| run["state"] == "live"))
+    };
+    while !live(&kams)? {
+        ensure!(
+            began.elapsed() < std::time::Duration::from_secs(20),
+            "the relay does not come back\n{}",
+            kams.log()
+        );
+        let result = agent.call("read", &json!({}))?;
+        ensure!(text(&result) == (false, "done"), "an ordinary call: {result}");
+        // The relay tries again in its own time.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
     let result = std::thread::scope(|scope| -> Result<Value> {
         let call = scope.spawn(|| agent.call("wire_out", &json!({"note": FREE_TEXT})));
         let id = request(&kams, "pending")?["id"].as_u64().context("a number")?;
