@@ -66,6 +66,10 @@ enum Held {
 }
 
 impl Server {
+    pub(super) const fn party(&self) -> &Party {
+        &self.party
+    }
+
     fn event(&self, kind: EventKind, time: u64) -> EventView {
         describe::base(&self.party, kind, to_wall(time))
     }
@@ -361,6 +365,7 @@ impl Engine {
 
     fn confirmed(&mut self, id: InstanceId, time: u64) {
         self.renamed(id);
+        self.confirmed_unrelayed(id);
         let Some(server) = self.servers.get_mut(&id) else {
             return;
         };
