@@ -5,6 +5,7 @@
 //! only the agents, servers and witnesses are checked. Tests run one at a time: Kams watches the whole host.
 #![forbid(unsafe_code)]
 mod agents;
+mod command;
 mod context;
 mod forms;
 mod policy;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         agents::trials(&context),
         forms::trials(&context),
         policy::trials(&context),
+        command::trials(&context),
         trouble::trials(&context),
         wrap::trials(&context),
     ];
