@@ -11,6 +11,7 @@ mod policy;
 mod servers;
 mod transcripts;
 mod trouble;
+mod waste;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         forms::trials(&context),
         policy::trials(&context),
         trouble::trials(&context),
+        waste::trials(&context),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }
