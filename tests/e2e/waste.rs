@@ -37,7 +37,7 @@ fn boxed(extra: &str, test: impl FnOnce(&Kams) -> Result<()> + Send) -> Result<(
     let work = || {
         netbox::enter()?;
         let kams = Kams::start(&programs(), &format!("{CONFIG}{extra}"))?;
-        let result = test(&kams).with_context(|| kams.log());
+        let result = test(&kams).with_context(|| format!("the test failed\n{}", kams.log()));
         let (status, log) = kams.stop()?;
         result?;
         ensure!(status.success(), "kamsd ended with {status}\n{log}");

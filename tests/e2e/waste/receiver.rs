@@ -205,13 +205,15 @@ fn flood(kams: &Kams) -> Result<()> {
 /// Status and body of a request to the admin socket.
 fn report(kams: &Kams, kind: &str, body: &str) -> Result<(u16, String)> {
     let mut stream = UnixStream::connect(kams.socket())?;
-    write!(
-        stream,
+    let request = format!(
         "POST /v1/llm-calls HTTP/1.1\r\nhost: kams\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
-    )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
+    );
+    // Who is refused by the head alone need not be heard to the end.
+    drop(stream.write_all(request.as_bytes()));
+    let mut answer = Vec::new();
+    drop(stream.read_to_end(&mut answer));
+    let answer = String::from_utf8_lossy(&answer);
     let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
     let body = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
     Ok((status.context("a status")?, body.to_owned()))

@@ -106,7 +106,8 @@ fn round_trip(kams: &Kams) -> Result<()> {
 /// Neither another user nor an agent may do it.
 fn by_others(kams: &Kams, root: &Path) -> Result<()> {
     let stage = Stage::new()?;
-    let copy = stage.path("claude");
+    let copy = stage.path("bin/claude");
+    std::fs::create_dir(stage.path("bin"))?;
     std::fs::copy(programs().join("kams"), stage.path("kams"))?;
     std::fs::copy("/bin/sh", &copy).context("a shell under an agent's name")?;
     let mut command = Command::new(programs().join("kams"));
