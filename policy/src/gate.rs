@@ -360,6 +360,16 @@ impl Gate {
         Ok(approval)
     }
 
+    /// Asks for the approval that a finding on an admitted call calls for, or uses up one that was given.
+    pub fn ask_approval(&mut self, decision: Decision, call: &ProposedCall<'_>, now: Now) -> CallVerdict {
+        let mut verdict = CallVerdict {
+            decision,
+            ..CallVerdict::default()
+        };
+        self.hold(&mut verdict, call, call.subject.tool.unwrap_or_default(), now);
+        verdict
+    }
+
     /// Records requests that were settled elsewhere, such as those that a restart denied.
     pub fn note_approvals(&mut self, approvals: &[Approval], now: Now) {
         for approval in approvals {

@@ -155,6 +155,9 @@ pub enum Command {
         #[arg(long, value_parser = parse_severity, value_name = "SEVERITY")]
         fail_on: Option<Severity>,
     },
+    /// Run an MCP server behind a relay: the command of a server in an agent's configuration, where Kams cannot be
+    /// installed or is to enforce for one server only. Uses kamsd where it runs.
+    Wrap(Wrap),
     /// Watch again after `off`.
     On,
     /// Stop watching: resume everything, detach every program.
@@ -170,6 +173,26 @@ pub enum Command {
         #[arg(long, value_name = "FOLDER")]
         folder: Option<PathBuf>,
     },
+}
+
+/// What is wrapped, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Wrap {
+    /// Judge by this policy, in this process, also where kamsd runs.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Enforce the default policy, in this process: by default findings are only told.
+    #[arg(long, conflicts_with = "policy")]
+    pub enforce: bool,
+    /// Append events and findings to this file, as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Where kamsd listens for relays.
+    #[arg(long, value_name = "PATH", default_value = "/run/kams/relay.sock")]
+    pub relays: PathBuf,
+    /// The server's command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// How much of a stream.

@@ -49,6 +49,10 @@ pub(super) fn run(args: &Args, offline: Offline, out: &mut Out) -> Result<Ended,
             return replay(files, policy.as_deref(), *fail_on, offline, out);
         }
         Command::Runs(runs::Runs::Verify { file, head }) => return runs::check(file, head.as_ref(), out),
+        Command::Wrap(options) => {
+            keep_from_disk()?;
+            return super::wrap::run(options);
+        }
         Command::Policy(command) if !command.is_online() => return policy::run(command, out),
         online => {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -137,7 +141,11 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
         Command::Scan(scan) => return scan::run(client, scan, out).await,
         Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
         Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,
-        Command::Completions { .. } | Command::Man { .. } | Command::Replay { .. } | Command::Detect(_) => {}
+        Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::Replay { .. }
+        | Command::Detect(_)
+        | Command::Wrap(_) => {}
     }
     Ok(Ended::Clean)
 }

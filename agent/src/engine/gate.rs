@@ -1,10 +1,11 @@
 //! The policy's gate at work: runs by agent process, calls before they pass, answers, and what is kept of it all.
 //!
-//! Streams are only watched here: nothing is refused, and what enforcement would have done is recorded. Records are
-//! numbered and chained at once and written behind ([`keep`]); their numbers survive a kill, so a restart can say
+//! On a stream that is only watched nothing is refused, and what enforcement would have done is recorded; a relay
+//! carries out what is decided here. Records are numbered and chained at once and written behind ([`keep`]); their numbers survive a kill, so a restart can say
 //! which of them are missing.
 
 mod findings;
+mod held;
 pub mod keep;
 mod told;
 
@@ -24,6 +25,8 @@ use sha2::{Digest, Sha256};
 
 use super::conversation::Party;
 use super::sink::Sink;
+pub use held::Settled;
+use held::Waits;
 use keep::Missing;
 
 /// Calls of one server that wait for their answers; beyond it a call counts at once as one whose end is unknown.
@@ -48,7 +51,7 @@ pub struct Outgoing<'a> {
 }
 
 /// What is kept of a call until its answer comes: of its arguments only what is declared.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Open {
     user: String,
     run: String,
@@ -83,6 +86,8 @@ pub struct Gatekeeper {
     uids: BTreeMap<String, u32>,
     told: findings::Told,
     missing: Missing,
+    /// Calls that a relay holds, by the number of their request for approval.
+    waiting: HashMap<u64, Waits>,
 }
 
 impl Gatekeeper {
@@ -101,6 +106,7 @@ impl Gatekeeper {
             uids: BTreeMap::new(),
             told: findings::Told::default(),
             missing: Missing::default(),
+            waiting: HashMap::new(),
         };
         keeper.restore(now);
         keeper
@@ -202,6 +208,7 @@ impl Gatekeeper {
         if let Some(event) = told::of_call(party, call.tool, call.id_text, &verdict, now) {
             sink.event(event);
         }
+        sink.called(&verdict, false);
         let found = self.found(&verdict, &run, call.tool);
         let open = Open {
             user: party.user.to_string(),
@@ -213,6 +220,11 @@ impl Gatekeeper {
         };
         if verdict.admission.is_some() {
             self.keep_open(party.server_id, call.id, open, now);
+        } else if let (Outcome::RequireApproval, Some(approval)) =
+            (verdict.decision.outcome, verdict.approval)
+        {
+            self.waiting
+                .insert(approval, Waits::proposed(open, call.baseline));
         }
         self.drain(now, sink);
         found
@@ -266,6 +278,7 @@ impl Gatekeeper {
             if verdict.decision.outcome == Outcome::RequireApproval {
                 how = Completion::Gated;
             }
+            sink.called(&verdict, true);
             found = self.found(&verdict, &open.run, &open.tool);
         }
         self.end(&open, how, now);
@@ -417,7 +430,7 @@ fn subject<'a>(party: &'a Party, tool: &'a str) -> Subject<'a> {
         agent: &party.agent,
         server: &party.server,
         tool: Some(tool),
-        relayed: false,
+        relayed: party.relayed,
     }
 }
 

@@ -26,7 +26,7 @@ use kams_detect::integrity::{Names, Thresholds};
 use kams_detect::redact::shown;
 use kams_export::view::{self, EventView, FindingContext, FindingRecord, Time};
 use kams_mcp::event::{EventKind, ResponseKind};
-use kams_mcp::{Direction, Event, Session};
+use kams_mcp::{Direction, Event, RequestId, Session};
 use kams_policy::{Decision, Now, Policy, Subject};
 use kams_store::{FindingRow, Store, WriteOp};
 use sha2::{Digest, Sha256};
@@ -131,6 +131,7 @@ impl Judge {
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         self.thresholds = thresholds(&policy);
         self.set_knobs(policy.waste());
+        self.forget_refusals();
         self.gate.set_policy(policy);
     }
 
@@ -220,8 +221,21 @@ impl Judge {
         }
     }
 
+    /// A call did not pass after all: nothing that comes later is its answer.
+    pub(in crate::engine) fn refused(&mut self, party: &Party, id: &RequestId, now: Now) {
+        if let Some(session) = self.sessions.get_mut(&party.server_id) {
+            session.calls.take(id);
+        }
+        self.gate.refused(party, Some(id), now);
+    }
+
     /// Hands a finding to policy, record, store and sink.
-    fn report(&mut self, case: &Case<'_>, finding: &Finding, sink: &mut dyn Sink) -> Decision {
+    pub(in crate::engine) fn report(
+        &mut self,
+        case: &Case<'_>,
+        finding: &Finding,
+        sink: &mut dyn Sink,
+    ) -> Decision {
         self.report_with(case, finding, None, sink)
     }
 
@@ -250,11 +264,12 @@ impl Judge {
             agent: &party.agent,
             server: &party.server,
             tool: finding.tool.as_deref(),
-            relayed: false,
+            relayed: party.relayed,
         };
         let mut view = kams_policy::Finding::of(finding, subject, &fingerprint);
         view.gap = case.gap;
         let mut decision = self.gate.finding(party, &view, now(case), sink);
+        sink.ruled(finding, &decision);
         if let Some(own) = own {
             let strength = |d: &Decision| d.would.max(d.action);
             if strength(&own) >= strength(&decision) {
@@ -287,7 +302,7 @@ impl Judge {
             server: party.server.to_string(),
             server_id: Some(party.server_id).filter(|id| *id > 0),
             request_id: case.request_id.clone(),
-            enforced: false,
+            enforced: party.relayed && decision.mode == kams_policy::Mode::Enforce,
             gap: case.gap,
             action: decision
                 .action
@@ -333,7 +348,7 @@ fn thresholds(policy: &Policy) -> Thresholds {
     }
 }
 
-fn now(case: &Case<'_>) -> Now {
+pub(in crate::engine) fn now(case: &Case<'_>) -> Now {
     let wall_ms = u64::try_from(case.time.unix_nanos() / 1_000_000).unwrap_or(0);
     Now {
         wall_ms,

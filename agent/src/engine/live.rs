@@ -111,6 +111,14 @@ impl Sink for Live {
         self.metrics.decision(decision, rule);
     }
 
+    fn failed(&mut self, mode: &'static str, count: u64) {
+        self.metrics.relay_failmode(mode, count);
+    }
+
+    fn verdict(&mut self, seconds: f64) {
+        self.metrics.relay_verdict(seconds);
+    }
+
     fn gate(&mut self, restrictions: &[(&'static str, usize)], (n, hash): (u64, &str)) {
         for (action, count) in restrictions {
             self.metrics.set_restrictions(action, *count);

@@ -159,5 +159,6 @@ fn without_server(sender: &Sender) -> Party {
         server: Arc::from(""),
         server_pid: 0,
         transport: Transport::Unknown,
+        relayed: false,
     }
 }

@@ -90,6 +90,11 @@ impl Metrics {
         advance(&self.discovery_limited, &[reason], total);
     }
 
+    /// Counts a server that was held; `result` is one of the injector's own words.
+    pub fn injections(&self, result: &'static str) {
+        self.injections.with_label_values(&[result]).inc();
+    }
+
     /// Sets whether a probe is attached.
     pub fn set_probe(&self, probe: &str, attached: bool) {
         self.probe_attached
@@ -177,6 +182,16 @@ impl Metrics {
     pub fn decision(&self, decision: &'static str, rule: &str) {
         let rule = self.rules_seen.admit("", rule);
         self.decisions.with_label_values(&[decision, rule.as_str()]).inc();
+    }
+
+    /// Messages that a relay decided on by itself; `mode` is `open` or `closed`.
+    pub fn relay_failmode(&self, mode: &'static str, count: u64) {
+        self.relay_failmode.with_label_values(&[mode]).inc_by(count);
+    }
+
+    /// A verdict took so long.
+    pub fn relay_verdict(&self, seconds: f64) {
+        self.relay_verdict.with_label_values::<&str>(&[]).observe(seconds);
     }
 
     /// Shows the newest record of the decision chain.

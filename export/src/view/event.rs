@@ -17,6 +17,10 @@ pub enum EventKind {
     ServerStarted,
     /// It spoke MCP.
     ServerConfirmed,
+    /// A relay stands before it.
+    ServerRelayed,
+    /// It was to get a relay and runs without one: `reason` says why.
+    ServerUnrelayed,
     /// It turned out to be no MCP server.
     ServerRejected,
     /// It ended.
@@ -33,6 +37,9 @@ pub enum EventKind {
     Notification,
     /// A complete list of tools was seen.
     ToolsListed,
+    /// A relay sent something else in a message's place, or answered it: `reason` says how, `detail` holds the exact
+    /// bytes, unless arguments or a result are among them.
+    Replaced,
     /// A line that is no JSON-RPC message.
     Malformed,
     /// Bytes of a stream are missing.
@@ -51,11 +58,13 @@ pub enum EventKind {
 
 impl EventKind {
     /// All kinds that can be filtered for.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::AgentStarted,
         Self::AgentGone,
         Self::ServerStarted,
         Self::ServerConfirmed,
+        Self::ServerRelayed,
+        Self::ServerUnrelayed,
         Self::ServerRejected,
         Self::ServerGone,
         Self::Request,
@@ -64,6 +73,7 @@ impl EventKind {
         Self::ToolResult,
         Self::Notification,
         Self::ToolsListed,
+        Self::Replaced,
         Self::Malformed,
         Self::Gap,
         Self::Loss,
@@ -78,6 +88,8 @@ impl EventKind {
             Self::AgentGone => "agent_gone",
             Self::ServerStarted => "server_started",
             Self::ServerConfirmed => "server_confirmed",
+            Self::ServerRelayed => "server_relayed",
+            Self::ServerUnrelayed => "server_unrelayed",
             Self::ServerRejected => "server_rejected",
             Self::ServerGone => "server_gone",
             Self::Request => "request",
@@ -86,6 +98,7 @@ impl EventKind {
             Self::ToolResult => "tool_result",
             Self::Notification => "notification",
             Self::ToolsListed => "tools_listed",
+            Self::Replaced => "replaced",
             Self::Malformed => "malformed",
             Self::Gap => "gap",
             Self::Loss => "loss",

@@ -93,6 +93,7 @@ impl Talk {
             server: Arc::from(server),
             server_pid: 100,
             transport: Transport::Pipe,
+            relayed: false,
         };
         judge.enter(&party);
         let limits = Limits {
