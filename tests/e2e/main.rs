@@ -12,6 +12,7 @@ mod policy;
 mod servers;
 mod transcripts;
 mod trouble;
+mod waste;
 mod wrap;
 
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         command::trials(&context),
         trouble::trials(&context),
         wrap::trials(&context),
+        waste::trials(&context),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }
