@@ -64,6 +64,7 @@ pub(super) fn loose(text: &[u8], name: &Range<usize>) -> Option<Hit> {
         .or_else(|| pair(text, name))
         .or_else(|| wrapped(text, name))
         .or_else(|| default_value(text, name))
+        .or_else(|| tagged(text, name))
         .or_else(|| next_line(text, name))
         .or_else(|| row(text, name))
         .or_else(|| column(text, name).filter(|_| strong || own_line(text, name).is_some()))
@@ -85,7 +86,7 @@ fn credible(value: &[u8]) -> bool {
         .any(|b| matches!(b, b'!' | b'@' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*'));
     (6..=200).contains(&value.len())
         && letters >= 2
-        && (digits >= 2 || digits == 1 && (signs || run_length(value) < 3.5))
+        && (digits >= 2 || digits == 1 && (signs || run_length(value) < 3.5) || run_length(value) < 2.5)
         && is_literal(value)
         && looks_opaque(value)
         && !value
@@ -222,6 +223,18 @@ fn default_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let at = window.windows(7).position(|w| w == b"default")?;
     let sign = spaces(text, brace + at + 7);
     (byte(text, sign) == b'=').then(|| quoted(text, spaces(text, sign + 1)).map(|q| q.0))?
+}
+
+/// `<entry key="db.password">x</entry>`.
+fn tagged(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
+    let (end, named) = closed(text, name);
+    if !named || byte(text, end) != b'>' {
+        return None;
+    }
+    let start = end + 1;
+    let window = slice(text, start..text.len().min(start + REACH * 2));
+    let length = window.iter().position(|b| *b == b'<')?;
+    Some(start..start + length)
 }
 
 /// `password:` and the value on a line of its own below, as in YAML or a form.
@@ -441,6 +454,7 @@ mod tests {
             "| user | password |\n|---|---|\n| bob | blue77otter |",
             "host h1, login bob / password blue77otter",
             "Use blue77otter as the password.",
+            "<entry key=\"db.password\">blue77otter</entry>",
             "echo 'blue77otter' | sudo -S ls",
             "printf blue77otter | docker login -u a --password-stdin",
             "contrase\u{f1}a: blue77otter",
