@@ -5,18 +5,22 @@ pub mod watch;
 
 use std::path::{Path, PathBuf};
 
-use kams_policy::{Files, Policy, Problem};
+use kams_policy::{Files, Mode, Policy, Problem};
 
 use crate::config::trusted_text;
 
 /// Where the policy stands unless the command line says otherwise.
 pub const INSTALLED: &str = "/etc/kams/policy.yaml";
 
+/// Largest policy or document, in bytes: what the policy's own reader takes.
+pub(crate) const MAX_BYTES: u64 = 8 << 20;
+
 /// Where a policy comes from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicySource {
     path: PathBuf,
     explicit: bool,
+    mode: Mode,
 }
 
 /// Why no policy came of it. The text names every problem with its place.
@@ -39,12 +43,24 @@ impl PolicySource {
         Self {
             path: PathBuf::from(INSTALLED),
             explicit: false,
+            mode: Mode::Observe,
         }
     }
 
     /// This file, which must exist, and may belong to the caller.
     pub fn file(path: PathBuf) -> Self {
-        Self { path, explicit: true }
+        Self {
+            path,
+            explicit: true,
+            mode: Mode::Observe,
+        }
+    }
+
+    /// The mode of a policy that does not say one.
+    #[must_use]
+    pub const fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
     }
 
     /// The file.
@@ -54,7 +70,11 @@ impl PolicySource {
 
     /// Reads and checks it.
     pub fn load(&self) -> Result<Policy, PolicyError> {
-        match trusted_text(&self.path, self.explicit).map_err(PolicyError::File)? {
+        Ok(self.text()?.with_default_mode(self.mode))
+    }
+
+    fn text(&self) -> Result<Policy, PolicyError> {
+        match trusted_text(&self.path, self.explicit, MAX_BYTES).map_err(PolicyError::File)? {
             Some(text) => {
                 let beside = Beside {
                     folder: self.path.parent().unwrap_or(Path::new("/")),
@@ -79,7 +99,7 @@ impl Files for Beside<'_> {
         if name.contains('/') {
             return Err("documents stand beside the policy: give a file name without folders".to_owned());
         }
-        match trusted_text(&self.folder.join(name), self.explicit) {
+        match trusted_text(&self.folder.join(name), self.explicit, MAX_BYTES) {
             Ok(Some(text)) => Ok(text),
             Ok(None) => Err("no such file beside the policy".to_owned()),
             Err(problem) => Err(problem.to_string()),

@@ -59,4 +59,4 @@ pub use inspect::{
 };
 pub use scorer::{Hit, Score, score};
 pub use sentence::Channel;
-pub use squatting::{SQUATTING, deceptive_name, shadowing};
+pub use squatting::{Names, SQUATTING, deceptive_name, shadowing};

@@ -5,6 +5,7 @@
 //! never crosses a version boundary, because the object is embedded in the daemon that loads it.
 #![no_std]
 
+pub mod hold;
 pub mod loss;
 pub mod marks;
 pub mod offsets;

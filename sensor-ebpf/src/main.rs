@@ -16,6 +16,7 @@ mod carry;
 mod descriptors;
 mod emit;
 mod files;
+mod hold;
 mod kernel;
 mod lifecycle;
 mod maps;

@@ -503,5 +503,7 @@ fn as_report(facts: &procs::ProcessFacts, fds: [FdShape; 3], now: u64) -> ExecRe
         stdin_inherited: false,
         watched: false,
         watch_failed: false,
+        held: false,
+        hold_failed: false,
     }
 }

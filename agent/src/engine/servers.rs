@@ -66,6 +66,10 @@ enum Held {
 }
 
 impl Server {
+    pub(super) const fn party(&self) -> &Party {
+        &self.party
+    }
+
     fn event(&self, kind: EventKind, time: u64) -> EventView {
         describe::base(&self.party, kind, to_wall(time))
     }
@@ -121,6 +125,7 @@ impl Engine {
             server: Arc::clone(&identity),
             server_pid: report.pid,
             transport,
+            relayed: false,
         };
         let begins = if report.watched {
             Begins::AtStart
@@ -360,6 +365,7 @@ impl Engine {
 
     fn confirmed(&mut self, id: InstanceId, time: u64) {
         self.renamed(id);
+        self.confirmed_unrelayed(id);
         let Some(server) = self.servers.get_mut(&id) else {
             return;
         };
@@ -371,7 +377,9 @@ impl Engine {
         } else {
             ServerState::Observed
         };
-        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
+        if let Some(view) = self.live.registry.lock().server_mut(server.id)
+            && view.state != ServerState::Relayed
+        {
             view.state = state;
         }
         let party = &server.party;

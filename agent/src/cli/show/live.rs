@@ -93,7 +93,7 @@ impl LiveView {
         let outcome = match (e.outcome, e.error_code) {
             (Some(outcome), Some(code)) => format!("{} {code}", outcome.name()),
             (Some(outcome), None) => outcome.name().to_owned(),
-            (None, _) => String::new(),
+            (None, _) => e.action.clone().unwrap_or_default(),
         };
         vec![
             Cell::new(time).ink(Ink::Faint),
@@ -162,6 +162,8 @@ fn what(e: &EventView) -> (String, Ink) {
         EventKind::AgentGone => ("agent ended".to_owned(), Ink::Faint),
         EventKind::ServerStarted => ("may be a server".to_owned(), Ink::Faint),
         EventKind::ServerConfirmed => ("server started".to_owned(), Ink::Good),
+        EventKind::ServerRelayed => ("is behind a relay".to_owned(), Ink::Faint),
+        EventKind::ServerUnrelayed => ("runs without a relay".to_owned(), Ink::Bad),
         EventKind::ServerRejected => ("is no server".to_owned(), Ink::Faint),
         EventKind::ServerGone => ("server ended".to_owned(), Ink::Faint),
         EventKind::ToolsListed => (format!("lists {count} tools"), Ink::Plain),
@@ -169,6 +171,7 @@ fn what(e: &EventView) -> (String, Ink) {
         EventKind::Gap => ("GAP in the stream".to_owned(), Ink::Bad),
         EventKind::Loss => (format!("LOST {count} records"), Ink::Bad),
         EventKind::Daemon => ("kamsd".to_owned(), Ink::Strong),
+        EventKind::Decision => (format!("policy: {}", e.rule.as_deref().unwrap_or("?")), Ink::Odd),
         _ => ("something newer than this kams".to_owned(), Ink::Odd),
     }
 }
@@ -197,6 +200,10 @@ fn remarks(e: &EventView) -> String {
         };
         parts.extend(e.transport.map(|t| transport(t).to_owned()));
         parts.extend(e.revision.as_ref().map(|revision| format!("MCP {revision}")));
+    }
+    if e.event == EventKind::Decision {
+        parts.extend(e.tool.as_ref().map(|tool| format!("on {tool}")));
+        parts.extend(e.would.as_ref().map(|would| format!("would {would}")));
     }
     parts.extend([&e.stage, &e.reason, &e.detail].into_iter().flatten().cloned());
     parts.join(", ")
