@@ -21,8 +21,8 @@ use kams_relay::wire::Meta;
 use kams_store::{Retention, Store};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::tell::{Told, say};
 use super::paths;
+use super::tell::{Told, say};
 use crate::engine::conversation::Party;
 use crate::engine::judge::Judge;
 use crate::engine::sink::Sink;
