@@ -12,6 +12,8 @@ mod policy;
 mod servers;
 mod transcripts;
 mod trouble;
+mod waste;
+mod wrap;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
         policy::trials(&context),
         command::trials(&context),
         trouble::trials(&context),
+        wrap::trials(&context),
+        waste::trials(&context),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }

@@ -79,9 +79,15 @@ impl Kams {
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let path = |name: &str| dir.path().join(name);
+        // Two daemons cannot have the one port.
+        let telemetry = if extra.contains("telemetry:") {
+            ""
+        } else {
+            "telemetry: {listen: off}\n"
+        };
         let config = format!(
             "state_dir: {state}\nadmin: {{socket: {socket}}}\nmetrics: {{listen: \"{metrics}\"}}\n\
-             events: {{per_user: 1000000, follower: 1000000}}\n{extra}",
+             events: {{per_user: 1000000, follower: 1000000}}\n{telemetry}{extra}",
             state = path("state").display(),
             socket = path("kams.sock").display(),
         );
