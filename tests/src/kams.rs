@@ -373,6 +373,27 @@ impl Kams {
         Ok(told)
     }
 
+    /// Kills both processes of the daemon, as the end of their group would; its folder stays for [`Kams::restart`].
+    pub fn kill(&mut self) -> Result<()> {
+        use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+        let worker = Pid::from_raw(i32::try_from(self.pid())?).context("a worker")?;
+        let ended = pidfd_open(worker, PidfdFlags::empty())?;
+        // The parent first: it would start another worker.
+        self.signal(Signal::KILL)?;
+        kill_process(worker, Signal::KILL)?;
+        wait(&mut self.daemon, STOP)?.context("kamsd outlives SIGKILL")?;
+        let limit = rustix::event::Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        let mut polled = [rustix::event::PollFd::new(&ended, rustix::event::PollFlags::IN)];
+        ensure!(
+            rustix::event::poll(&mut polled, Some(&limit))? > 0,
+            "the worker outlives SIGKILL"
+        );
+        Ok(())
+    }
+
     /// Stops the daemon as a service manager would, and returns how it ended and the end of its log.
     pub fn stop(mut self) -> Result<(ExitStatus, String)> {
         self.signal(rustix::process::Signal::TERM)?;

@@ -8,10 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use kams_tests::kams::Kams;
 use kams_tests::stage::Stage;
 use libtest_mimic::Trial;
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{daemon, desk, findings, list, one_call, runs};
+use super::{daemon, desk, findings, list, runs};
 use crate::context::Context;
 
 pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
@@ -90,10 +89,12 @@ fn killed(context: &Context) -> Result<()> {
     // From here on nothing reaches the disk: the records of what is decided wait in memory.
     let lock = Database::begin(&kams, "DELETE FROM decisions WHERE n < 0")?;
     misuse(&kams)?;
+    kams.ask_until(&["runs", "list"], "the end of the run", |runs| {
+        list(runs, "runs").iter().all(|run| run["state"] != "live")
+    })?;
     let made = newest(&kams)?;
     ensure!(made > on_disk, "nothing was decided");
-    let status = kams.end_by(Signal::KILL)?;
-    ensure!(!status.contains("exit status: 0"), "{status}");
+    kams.kill()?;
     lock.let_go()?;
 
     let kams = kams.restart()?;
@@ -188,9 +189,16 @@ fn standing(answer: &Value) -> Vec<&str> {
 /// The one restriction that needs no relay.
 fn restrictions(context: &Context) -> Result<()> {
     let kams = daemon(context, &[("policy.yaml", CUT_OFF)])?;
-    let leak = |tool: &str| -> Result<()> {
+    // In one session, that began before its server was known: later ones would get a relay.
+    let stage = Stage::new()?;
+    let mut agent = desk(&stage)?;
+    agent.call("read", &json!({}))?;
+    kams.wait(0, "the session", |events| {
+        events.iter().any(|event| event.event == "tool_result")
+    })?;
+    let mut leak = |tool: &str| -> Result<()> {
         let key = kams_tests::planted::Planted::default().new_value("github_token", "an argument")?;
-        one_call(&kams, tool, &json!({"text": key}))
+        agent.call(tool, &json!({"text": key})).map(drop)
     };
     let show = ["restrictions", "list"];
     leak("short")?;

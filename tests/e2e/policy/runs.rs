@@ -13,7 +13,7 @@ use crate::context::Context;
 
 const RULES: &str = "
 version: 1
-mode: enforce
+mode: observe
 rules:
 - {name: no-shell, match: {on: call, tool: shell}, action: block_call, reason: Shells are not for agents.}
 - {name: server-list, match: {on: server_start}, unless: {server: 'npm:*'}, action: block_server}
