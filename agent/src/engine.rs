@@ -19,6 +19,7 @@ pub mod judging;
 mod lifecycle;
 pub mod live;
 pub mod outside;
+mod own;
 pub mod registry;
 pub mod relays;
 pub mod replay;

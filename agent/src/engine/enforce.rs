@@ -303,6 +303,17 @@ impl Engine {
             return;
         };
         self.tracker.relayed(id);
+        // Before the relay speaks: what it shows is not told twice.
+        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
+            view.state = ServerState::Relayed;
+        }
+        let started = self.servers.get_mut(&id).map(|server| {
+            server.set_relayed();
+            server.started()
+        });
+        if let Some(started) = started {
+            self.live.event(started);
+        }
         let Some(relays) = &mut self.enforce.outside.relays else {
             return;
         };
@@ -310,9 +321,6 @@ impl Engine {
             tracing::error!(server = %server.identity, pid = proc.pid, %error, "no relay; the server's connection is closed");
             self.tell_unrelayed(&server, proc, "no_relay");
             return;
-        }
-        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
-            view.state = ServerState::Relayed;
         }
         tracing::info!(server = %server.identity, agent = %server.agent, uid = server.uid, pid = proc.pid, "a relay stands before a server");
         self.live.event(EventView {
