@@ -189,6 +189,8 @@ stream_max_retries = 0
 command = {command}
 args = [{args}]
 env = {{ {env} }}
+required = true
+startup_timeout_sec = 60
 "#,
         command = json!(server.command),
     )

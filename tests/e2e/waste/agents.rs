@@ -17,8 +17,10 @@ use serde_json::{Value, json};
 use super::{boxed, until, waste, well};
 use crate::context::{BOX, Context};
 
-/// Calls with the same arguments: a loop for whoever counts them.
+/// Calls that the model makes.
 const LOOP: usize = 6;
+/// Of these, the first with the same arguments: a loop for whoever counts them. After five Gemini CLI ends the turn itself.
+const SAME: usize = 4;
 
 pub(super) fn trials(context: &Arc<Context>) -> Vec<Trial> {
     [
@@ -50,11 +52,11 @@ fn reports(kams: &Kams, cli: Cli, name: &str) -> Result<()> {
     let root_text = root.display().to_string();
     well(kams.kams(&["telemetry", "enable", name, "--root", &root_text])?)?;
     let server = ServerEntry::new(kit::node_bin("mcp-server-everything"));
-    let call = Call {
+    let call = |turn: usize| Call {
         tool: "echo".to_owned(),
-        arguments: json!({"message": "the same again"}),
+        arguments: json!({"message": format!("again, {}", turn.max(SAME))}),
     };
-    let (agent, calls) = (wrapper(&stage, &root)?, vec![call; LOOP]);
+    let (agent, calls) = (wrapper(&stage, &root)?, (1..=LOOP).map(call).collect::<Vec<_>>());
     // On a busy machine an agent may ask its model before its server has said what it offers; the next run serves as well.
     let mut tries = 1;
     while let Err(error) = cli.run(&stage, &agent, &server, &calls) {
