@@ -13,6 +13,11 @@
 //! printed by the example `bench_egress`: 60 us for 10 KB of prose, 140 us for 10 KB of code, 107 ms for 16 MB of prose,
 //! no hostile input above 7 ms per 100 KB.
 //!
+//! Ways to write a secret in text, as templates with six kinds of made-up values (`corpus/assignments.jsonl`, the test
+//! `tests/assignments.rs`): 99 % of 58 templates that were tuned on and 89 % of 89 that were only counted (91 and 58 %
+//! before [`loose`]); no alarm on 91 honest lines. detect-secrets 1.5 with its default plugins, side by side on the
+//! same lines: 51 and 36 %, 19 alarms. In 7,500 pieces of documentation and code the looser rules add no alarm.
+//!
 //! A [`crate::Finding`] of this module carries class, place, count, length and a salted digest, never a value.
 
 use std::borrow::Cow;

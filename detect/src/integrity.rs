@@ -1,42 +1,47 @@
 //! Integrity of what servers say (seed 001, SPEC section 2): `integrity.definition_drift`,
 //! `.description_injection`, `.tool_squatting` and `.result_injection`.
 //!
-//! Rules decide, no model: the same text always gives the same score, and each score lists the signals behind
-//! it with the words they fired on.
+//! Rules decide: the same text always gives the same score, and each score lists the signals behind it with the
+//! words they fired on. One of the signals is a small linear model ([`linear`]).
 //!
 //! # How the scorer was tuned, and what it reaches (2026-11-30)
 //!
-//! Signals, word classes and weights are made by hand. All open corpus rows were looked at while tuning, so the
-//! table below is fit, not prediction; there is no half that stayed unseen. (`tests/strata.rs` holds floors.)
+//! Signals, word classes and weights are made by hand but for the wording signal, which is fitted on the project's
+//! own texts. All open corpus rows were looked at while tuning, so this table is fit, not prediction
+//! (`tests/strata.rs` holds floors; `examples/strata.rs` prints it):
 //!
 //! | kind, stratum | rows | at 0.30 | at 0.55 |
 //! | --- | --- | --- | --- |
-//! | description, overt | 134 | 134 | 124 |
+//! | description, overt | 134 | 134 | 130 |
 //! | description, obfuscated | 13 | 13 | 12 |
-//! | description, covert (out of reach for text) | 30 | 1 | 0 |
+//! | description, covert (mostly out of reach for text) | 30 | 5 | 2 |
 //! | parameter, overt | 4 | 4 | 4 |
 //! | instructions, overt | 1 | 1 | 1 |
-//! | result, overt | 169 | 166 | 161 |
+//! | result, overt | 169 | 166 | 164 |
 //! | result, obfuscated | 14 | 14 | 14 |
-//! | result, covert | 67 | 19 | 8 |
+//! | result, covert | 67 | 23 | 13 |
 //! | benign description: real / hard / peer_fp / twin / unicode | 452 / 35 / 6 / 13 / 10 | 3 / 0 / 0 / 0 / 0 | 0 |
 //! | benign parameter, real | 212 | 0 | 0 |
-//! | benign result: real / hard / mention | 212 / 62 / 21 | 16 / 5 / 7 | 0 / 1 / 1 |
+//! | benign result: real / hard / mention | 212 / 62 / 21 | 24 / 5 / 7 | 0 / 1 / 2 |
 //!
-//! Names: all right. Drift: 120 of 120 rows have their classes; every malicious delta is at least 0.60, every
-//! benign one below 0.19.
+//! Names: all right. Drift: 120 of 120 rows have their classes; every malicious delta is at 0.30 or above, no benign
+//! one is. Of 261 whole tools of real servers, all texts of each together, 2 reach 0.30 and none 0.55.
 //!
-//! What to expect on new wording: 91 attacks in the project's own words, in English and eleven more languages, were scored in two
-//! batches. Share on first sight, before anything was changed for them:
+//! What to expect on new wording: `corpus/texts.jsonl` holds style families that were written first, never looked at
+//! one by one, and counted only (split `held`). They are harder than published attacks: one sentence each, many
+//! without a secret, a tool or a tag in them.
 //!
-//! | batch | descriptions at 0.30, 0.55 | results at 0.30, 0.55 |
-//! | --- | --- | --- |
-//! | first | 22 and 20 of 31 | 18 and 12 of 25 |
-//! | second, after the first was learnt from | 15 and 13 of 20 | 12 and 9 of 15 |
+//! | held families | rows | at 0.30 (before) | at 0.55 (before) |
+//! | --- | --- | --- | --- |
+//! | description, overt: polite, passive, data flow, protocol, authority, lures, six languages | 71 | 58 % (32) | 38 % (17) |
+//! | description, encoded in 16 ways | 32 | 100 % (97) | 100 % (81) |
+//! | result, overt: ten such families | 91 | 58 % (44) | 36 % (19) |
+//! | result, encoded | 26 | 100 % | 100 % |
+//! | honest descriptions, parameters and instructions, written to be hard | 52 | 8 % (8) | 2 % (2) |
+//! | honest results, written to be hard or about attacks | 56 | 20 % (12) | 7 % (2) |
 //!
-//! Forty honest texts written to be hard gave, on first sight, 4 of 22 descriptions at 0.30 (2 at 0.55) and 2 of
-//! 18 results at 0.55. They are harder than real servers; both kinds were learnt from afterwards.
-//! Four attacks in 56 disguises, as description and as result: 442 of 448 (390 before the misses were mended).
+//! "Before" is the scorer without the wording signal and the signals for the third person, hushing and links.
+//! So the gain in recall costs honest but forceful results (0.55 is the threshold there): four of 56 instead of one.
 
 mod added;
 mod canonical;

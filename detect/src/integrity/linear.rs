@@ -17,28 +17,28 @@
 //! # What it earns
 //!
 //! Share of rows (%) whose highest window reaches a score, from `cargo xtask train --report` (2026-11-30). The signal is
-//! half strong at about 1.15 and full at 1.7 (in results at 1.8 and 2.6). Held rows are other style families than those
+//! half strong at 1.3 and full at 2.0 (in results half at 1.6, and never full). Held rows are other style families than those
 //! trained on, by the same hand; open rows are the corpora beside the repository, none of which was trained on.
 //! Cross-validation leaves whole style families out, most of which are single sentences without a tool around them.
 //!
 //! | rows | number | 0.5 | 1.0 | 1.7 |
 //! | --- | --- | --- | --- | --- |
-//! | cross-validated, hostile description, overt | 314 | 38 | 24 | 13 |
-//! | cross-validated, honest description, hard | 93 | 8 | 5 | 1 |
-//! | cross-validated, hostile result, overt | 205 | 59 | 40 | 19 |
-//! | cross-validated, honest result, hard | 85 | 16 | 7 | 1 |
-//! | held, hostile description, overt | 71 | 66 | 54 | 29 |
-//! | held, honest description, hard | 32 | 18 | 6 | 0 |
-//! | held, hostile result, overt | 91 | 62 | 48 | 29 |
-//! | held, honest result, hard | 44 | 2 | 0 | 0 |
-//! | open, hostile description, overt | 134 | 91 | 77 | 58 |
-//! | open, hostile description, covert | 30 | 26 | 16 | 3 |
+//! | cross-validated, hostile description, overt | 338 | 38 | 25 | 13 |
+//! | cross-validated, honest description, hard | 135 | 6 | 3 | 0 |
+//! | cross-validated, hostile result, overt | 257 | 52 | 36 | 18 |
+//! | cross-validated, honest result, hard | 139 | 18 | 11 | 2 |
+//! | held, hostile description, overt | 71 | 67 | 53 | 29 |
+//! | held, honest description, hard | 32 | 18 | 3 | 0 |
+//! | held, hostile result, overt | 91 | 61 | 48 | 28 |
+//! | held, honest result, hard | 44 | 6 | 0 | 0 |
+//! | open, hostile description, overt | 134 | 91 | 79 | 55 |
+//! | open, hostile description, covert | 30 | 26 | 23 | 3 |
 //! | open, honest description, real | 452 | 1 | 0 | 0 |
-//! | open, honest description, hard | 35 | 5 | 2 | 0 |
+//! | open, honest description, hard | 35 | 8 | 2 | 0 |
 //! | open, honest parameter, real | 212 | 1 | 0 | 0 |
-//! | open, hostile result, overt | 169 | 58 | 43 | 26 |
-//! | open, honest result, real | 212 | 12 | 8 | 2 |
-//! | open, honest result, mention | 21 | 52 | 33 | 19 |
+//! | open, hostile result, overt | 169 | 59 | 46 | 26 |
+//! | open, honest result, real | 212 | 14 | 7 | 3 |
+//! | open, honest result, mention | 21 | 66 | 42 | 19 |
 //!
 //! A row of some honest genres (sign-in by OAuth in read-me files, mails of banks, notices on privacy) was written
 //! after such texts had scored high, so the share of honest rows is a little flattering.
@@ -63,7 +63,7 @@ static WEIGHTS: &[u8; SIZE] = include_bytes!("linear/weights.bin");
 
 // Scores at which the signal starts and at which it is full. Results are long and of all kinds, so that some
 // window of them comes higher by chance.
-const RAMP: (f32, f32) = (0.6, 2.0);
+const RAMP: (f32, f32) = (0.66, 2.0);
 const RAMP_IN_RESULTS: (f32, f32) = (0.8, 2.4);
 /// Most strength in a result: by wording alone none reaches the high threshold.
 const MOST_IN_RESULTS: f32 = 0.82;

@@ -307,7 +307,10 @@ pub(super) fn priority(s: &Sentence<'_>) -> Option<Seen> {
 
 /// The instruction is to outlive the answer.
 pub(super) fn persistence(s: &Sentence<'_>) -> Option<Seen> {
-    let i = s.places(MEMORY).next()?;
+    // "answer from memory" stores nothing.
+    let i = s
+        .places(MEMORY)
+        .find(|i| *i == 0 || !s.spelled(i - 1).eq_ignore_ascii_case("from") || s.is(*i, NOW))?;
     let commanded = s.commands(DOING | MEMORY).next();
     let yours = s.near(i, 3, YOUR).is_some();
     let every = s.after(i, 4, RESPOND).is_some() || s.any(QUANT | ALWAYS) && s.any(RESPOND);

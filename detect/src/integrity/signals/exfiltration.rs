@@ -248,7 +248,13 @@ pub(super) fn shell(s: &Sentence<'_>) -> Option<Seen> {
 pub(super) fn rerouted(s: &Sentence<'_>) -> Option<Seen> {
     let changed = s
         .commands(ACT)
-        .find(|c| c.1 >= 0.9 && s.clause(c.0, 12, RECIPIENT | DEST | SEND).is_some())
+        .find(|c| {
+            c.1 >= 0.9
+                && s.clause(c.0, 12, RECIPIENT | DEST | SEND).is_some()
+                && !["confirm", "accept", "approve"]
+                    .iter()
+                    .any(|w| s.spelled(c.0).eq_ignore_ascii_case(w))
+        })
         .map(|c| c.0);
     let instead = s.places(PREFER).next();
     let obliged = s.any(MODAL | ALWAYS) && s.places(PAST).next().is_some();

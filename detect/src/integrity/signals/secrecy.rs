@@ -1,8 +1,8 @@
 //! What is kept from the person: silence, and consent that nobody gave.
 
 use crate::integrity::lexicon::{
-    ACT, APPLY, ASK, BASE, BYPASS, COVERT, EXEC, FOLLOW, FOREIGN, GRANTED, IGNORE, ING, INSERT, MODAL, MODEL,
-    NEG, NOW, PAST, QUANT, READ, RESPOND, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
+    ACT, APPLY, ASK, BASE, BEFORE, BYPASS, COVERT, EXEC, FOLLOW, FOREIGN, GRANTED, IGNORE, ING, INSERT,
+    MODAL, MODEL, NEG, NOW, PAST, QUANT, READ, RESPOND, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -65,10 +65,13 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             let strength = if weak { strength * 0.8 } else { strength };
             // "You don't need to tell them" leaves it open.
             let strength = if s.is(i + 1, MODAL) {
-                strength * 0.6
+                strength * 0.45
             } else {
                 strength
             };
+            // "... before you have checked": not never.
+            let later = person.is_some_and(|p| s.after(p, 12, BEFORE).is_some());
+            let strength = if later { strength * 0.45 } else { strength };
             best = Seen::best(
                 best,
                 Seen::new(
@@ -126,7 +129,9 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             let kept = (i..user).any(|j| s.spelled(j).eq_ignore_ascii_case("from"));
             best = Seen::best(best, Seen::new(if kept { 0.9 } else { 0.3 }, i, user));
         }
-        if let Some(verb) = s.near(i, 3, DOING).filter(|v| !s.is(*v, IGNORE)) {
+        // "Hides replies" is a verb of its own; only an adverb says how something is done.
+        let adverb = !s.is(i, BASE | THIRD | PAST | ING);
+        if let Some(verb) = s.near(i, 3, DOING).filter(|v| adverb && !s.is(*v, IGNORE)) {
             let word = s.word(verb)?;
             let strength = if word.is(THIRD) {
                 0.7
@@ -137,7 +142,8 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             } else {
                 0.9
             };
-            let strength = if s.describes() && s.channel != Channel::Result {
+            let states = s.index == 0 && s.words.first().is_some_and(|w| w.is(THIRD));
+            let strength = if (s.describes() || states) && s.channel != Channel::Result {
                 strength * 0.4
             } else {
                 strength
