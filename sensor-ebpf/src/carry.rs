@@ -12,7 +12,7 @@ use kams_sensor_abi::record::{
 use kams_sensor_abi::stream::{StreamKey, StreamValue};
 
 use crate::emit;
-use crate::kernel::{forced, read_user, unique};
+use crate::kernel::{at_most, forced, read_user, unique};
 use crate::maps::{CARRY, STREAMS};
 use crate::streams;
 
@@ -22,6 +22,8 @@ pub const STEPS_LOOP: u32 = 1 << 18;
 pub const STEPS_BOUNDED: u32 = 68;
 
 const PAGE: u64 = 4096;
+/// Longest chunk record, bytes.
+const MOST_RECORD: i32 = (size_of::<ChunkHeader>() + CHUNK_DATA) as i32;
 
 /// The chunk under construction, then the walk.
 #[repr(C)]
@@ -214,11 +216,8 @@ fn copy(carry: &mut Carry) {
         header.flags |= CHUNK_UNREADABLE;
         lose(header, Loss::ReadBuffer, len);
     }
-    let mut data_len = u64::from(header.data_len);
-    if data_len > CHUNK_DATA as u64 {
-        data_len = CHUNK_DATA as u64;
-    }
-    let sent = emit::payload(
+    let data_len = u64::from(header.data_len);
+    let sent = emit::payload::<_, { MOST_RECORD }>(
         &raw const carry.header,
         size_of::<ChunkHeader>() as u64 + data_len,
     );
@@ -236,6 +235,7 @@ fn read_into(data: &mut [u8; CHUNK_DATA], len: u64, base: u64) -> bool {
     if forced(FORCE_READ) {
         return false;
     }
-    // SAFETY: `len` is at most the length of `data` (checked by the verifier); the helper checks the source.
+    let len = at_most::<{ CHUNK_DATA as i32 }>(len);
+    // SAFETY: `len` is at most the length of `data`; the helper checks the source.
     unsafe { bpf_probe_read_user(data.as_mut_ptr().cast(), len as u32, base as *const _) == 0 }
 }

@@ -344,7 +344,7 @@ fn opaque(call: &Call, fd: u32, op: u32, loss: Loss) {
         syscall: call.number as u32,
     };
     // If this record is lost, the next chunk of the stream or the reader's look at the table tells the gap.
-    emit::payload(&raw const record, size_of::<GapRecord>() as u64);
+    emit::payload::<_, { size_of::<GapRecord>() as i32 }>(&raw const record, size_of::<GapRecord>() as u64);
 }
 
 #[inline(always)]

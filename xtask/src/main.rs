@@ -14,6 +14,7 @@ mod run;
 mod setup;
 mod suite;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,8 @@ enum Command {
     Ebpf(ebpf::Options),
     /// Run a benchmark.
     Bench(bench::Arguments),
+    /// Run the kernel-dependent tests on other kernels, under qemu.
+    Vm(vm::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Ebpf(options) => ebpf::run(options),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Vm(arguments) => vm::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -275,6 +275,11 @@ impl SensorControl {
         Ok(Descriptors::from_records(&self.0.programs.iterate_descriptors()?))
     }
 
+    /// Why single calls are carried up to about 1 MiB only, if they are: the kernel's refusal of `bpf_loop`.
+    pub fn loop_refused(&self) -> Option<&str> {
+        self.0.programs.loop_refused()
+    }
+
     /// Why [`SensorControl::adopt`] cannot work here, if it cannot.
     pub fn adopt_refused(&self) -> Option<&str> {
         self.0.programs.iterator_refused()

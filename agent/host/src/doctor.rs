@@ -10,7 +10,6 @@ use crate::btf::Btf;
 use crate::control::SensorControl;
 use crate::loader::{self, embedded_object};
 use crate::offsets;
-use crate::programs::PAYLOAD_LOOP;
 
 /// How a fact stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,11 +262,14 @@ fn of_sensor(control: &SensorControl) -> Vec<Fact> {
             )
         })
         .collect();
-    if control.probes().iter().all(|probe| probe.name != PAYLOAD_LOOP) {
+    if let Some(why) = control.loop_refused() {
         facts.push(Fact::new(
             "bpf_loop",
             Standing::Missing,
-            "not in this kernel (5.17 and later): what a single call moves beyond 1 MiB is counted as lost",
+            format!(
+                "not usable here (5.17 and later have it): what a single call moves beyond 1 MiB is counted as \
+                 lost; {why}"
+            ),
         ));
     }
     match control.adopt_refused() {

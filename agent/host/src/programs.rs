@@ -42,6 +42,7 @@ pub(crate) struct Programs {
     loaded: Mutex<Loaded>,
     payload: &'static str,
     prepare: bool,
+    without_loop: Option<String>,
     iterator: Option<String>,
 }
 
@@ -118,11 +119,17 @@ impl Programs {
         if prepare {
             watched.push(name);
         }
-        let payload = if !as_old_kernel && load_raw_tracepoint(&mut ebpf, PAYLOAD_LOOP).is_ok() {
-            PAYLOAD_LOOP
+        let with_loop = if as_old_kernel {
+            Err("not tried".to_owned())
         } else {
-            load_raw_tracepoint(&mut ebpf, PAYLOAD_BOUNDED)?;
-            PAYLOAD_BOUNDED
+            load_raw_tracepoint(&mut ebpf, PAYLOAD_LOOP).map_err(|error| error.to_string())
+        };
+        let payload = match &with_loop {
+            Ok(()) => PAYLOAD_LOOP,
+            Err(_) => {
+                load_raw_tracepoint(&mut ebpf, PAYLOAD_BOUNDED)?;
+                PAYLOAD_BOUNDED
+            }
         };
         watched.push(payload);
         let iterator = load_iterator(&mut ebpf).err();
@@ -134,6 +141,7 @@ impl Programs {
             }),
             payload,
             prepare,
+            without_loop: with_loop.err(),
             iterator,
         })
     }
@@ -151,6 +159,11 @@ impl Programs {
     /// Whether [`PREPARE`] is attached.
     pub(crate) const fn has_prepare(&self) -> bool {
         self.prepare
+    }
+
+    /// Why the program with `bpf_loop` is not used, if it is not.
+    pub(crate) fn loop_refused(&self) -> Option<&str> {
+        self.without_loop.as_deref()
     }
 
     /// Why the descriptor iterator is not available, if it is not.

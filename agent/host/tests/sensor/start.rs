@@ -77,3 +77,17 @@ fn after_stop_the_events_end_and_handles_stay_harmless() {
     );
     assert!(control.attach_payload().is_err(), "nothing is loaded any more");
 }
+
+#[test]
+fn what_this_kernel_offers_is_said_in_words() {
+    let Some(rig) = Rig::with_defaults() else { return };
+    let facts = kams_host::doctor::examine(Some(&rig.control));
+    for fact in &facts {
+        println!("{:?}: {}: {}", fact.standing, fact.name, fact.found);
+    }
+    assert!(
+        facts
+            .iter()
+            .all(|fact| fact.standing != kams_host::Standing::Fatal)
+    );
+}
