@@ -5,8 +5,10 @@
 //! never crosses a version boundary, because the object is embedded in the daemon that loads it.
 #![no_std]
 
+pub mod function;
 pub mod loss;
 pub mod marks;
 pub mod offsets;
+pub mod placeholder;
 pub mod record;
 pub mod stream;

@@ -18,6 +18,7 @@ use crate::emit;
 use crate::files;
 use crate::kernel::{now, pointer, word};
 use crate::maps::{EXEC_SCRATCH, MARKS, offset};
+use crate::preempt;
 use crate::streams;
 
 /// The mark byte of a process.
@@ -51,7 +52,9 @@ fn start_of(task: u64) -> u64 {
 /// payload program does the same at dup2 for kernels without this tracepoint.
 #[raw_tracepoint(tracepoint = "sched_prepare_exec")]
 pub fn prepare_exec(ctx: RawTracePointContext) -> i32 {
+    preempt::disable();
     watch_early(ctx.arg::<u64>(0));
+    preempt::enable();
     0
 }
 
@@ -94,7 +97,9 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     };
     // SAFETY: this CPU's scratch value; the program does not interrupt itself.
     let record = unsafe { &mut *record };
+    preempt::disable();
     exec(ctx.arg::<u64>(0), ctx.arg::<u64>(2), record);
+    preempt::enable();
     #[cfg(feature = "log")]
     aya_log_ebpf::debug!(
         &ctx,
@@ -252,7 +257,9 @@ fn copy_argv(task: u64, record: &mut ExecRecord) -> u32 {
 /// threads too.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 pub fn process_fork(ctx: RawTracePointContext) -> i32 {
+    preempt::disable();
     fork(ctx.arg::<u64>(1));
+    preempt::enable();
     0
 }
 
@@ -292,7 +299,9 @@ fn fork(child: u64) {
 /// `sched_process_exit(struct task_struct *p)`: fires for each thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn process_exit(ctx: RawTracePointContext) -> i32 {
+    preempt::disable();
     exit(ctx.arg::<u64>(0));
+    preempt::enable();
     0
 }
 

@@ -2,6 +2,7 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use kams_sensor_abi::function::SLOTS;
 use kams_sensor_abi::loss::{FORCE_LEN, LOSS_KINDS};
 use kams_sensor_abi::marks::MARKS_LEN;
 use kams_sensor_abi::offsets::Offsets;
@@ -57,6 +58,6 @@ pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(1 + FORCE_
 #[map]
 pub static EXEC_SCRATCH: PerCpuArray<ExecRecord> = PerCpuArray::with_max_entries(1, 0);
 
-/// The chunk under construction and the state of the walk over the call's buffers.
+/// The chunk under construction and the state of the walk over the call's buffers, by slot.
 #[map]
-pub static CARRY: PerCpuArray<Carry> = PerCpuArray::with_max_entries(1, 0);
+pub static CARRY: PerCpuArray<Carry> = PerCpuArray::with_max_entries(SLOTS, 0);

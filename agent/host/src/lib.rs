@@ -10,6 +10,8 @@ pub mod clock;
 mod control;
 pub mod doctor;
 mod event;
+mod functions;
+mod iterators;
 mod loader;
 mod losses;
 mod marks;
@@ -18,6 +20,8 @@ pub mod offsets;
 mod options;
 mod order;
 pub mod peer;
+mod placeholder;
+mod preemption;
 pub mod priority;
 pub mod procs;
 mod programs;
@@ -36,7 +40,8 @@ pub use event::{
     StreamKey, far_keys,
 };
 pub use losses::{ForcedStage, LossCount};
-pub use options::{OBJECT_ENV, RING_MAX, RING_MIN, SensorError, SensorOptions};
+pub use options::{BACKEND_ENV, Backend, OBJECT_ENV, RING_MAX, RING_MIN, SensorError, SensorOptions};
+pub use programs::PayloadMethod;
 pub use queue::SensorEvents;
 pub use sensor::Sensor;
 pub use streams::{Watch, WatchedStream};
