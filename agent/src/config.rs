@@ -81,7 +81,7 @@ pub struct AgentPattern {
 pub struct Sensor {
     /// Bytes of the ring buffer between kernel and daemon: a power of two.
     pub ring_buffer: u32,
-    /// Records that may wait between sensor and engine.
+    /// Bytes that may wait to be judged.
     pub queue: usize,
     /// Longest message that is put together, in bytes; longer ones are counted and skipped.
     pub max_message: usize,
@@ -146,7 +146,7 @@ impl Default for Config {
             },
             sensor: Sensor {
                 ring_buffer: 64 << 20,
-                queue: 65_536,
+                queue: 768 << 20,
                 max_message: 64 << 20,
             },
             admin: Admin {

@@ -1,8 +1,8 @@
 //! The engine: sensor events in, records, metrics and tables out.
 //!
-//! One thread owns all of it and talks to the rest by messages: [`Command`]s in, the shared [`Live`] tables and
+//! One thread owns who is watched and talks to the rest by messages: [`Command`]s in, the shared [`Live`] tables and
 //! the record feed out. It waits for nobody: not for a user's files ([`outside`]), not for readers (the feed drops),
-//! not for the disk.
+//! not for the disk, and not for the judging of what was said ([`judging`]: a thread of its own).
 
 mod agents;
 pub mod backend;
@@ -11,8 +11,10 @@ pub mod conversation;
 pub mod counter;
 pub mod describe;
 pub mod doctor;
+mod early;
 pub mod gate;
 pub mod judge;
+pub mod judging;
 mod lifecycle;
 pub mod live;
 pub mod outside;
@@ -42,9 +44,9 @@ use crate::discover::agents::{AgentTable, PatternError};
 use crate::discover::tracker::{InstanceId, Limits, Tracker, UnknownAgents};
 use agents::Endpoint;
 use configured::{Configured, Reading};
-use judge::Judge;
-use judge::decided::{Changed, DecideError, Decided, Verb};
+use judge::decided::{Changed, DecideError, Decided};
 use judge::usage::Usage;
+use judging::{Judging, Work};
 use live::Live;
 use outside::Outside;
 use servers::Server;
@@ -148,7 +150,7 @@ pub struct Engine {
     outside: Outside,
     configured: Configured,
     readings: Option<mpsc::UnboundedReceiver<Reading>>,
-    judge: Judge,
+    judging: Judging,
     servers: HashMap<InstanceId, Server>,
     keys: HashMap<StreamKey, (InstanceId, Direction)>,
     endpoints: HashMap<u32, Endpoint>,
@@ -157,6 +159,10 @@ pub struct Engine {
     learned_paths: HashSet<String>,
     next_id: u64,
     idle_ticks: u32,
+    /// Bytes kept back of all candidates.
+    kept_back: usize,
+    /// Agents that had ended before their exec was looked at.
+    missed_agents: u64,
     losses_told: HashMap<(&'static str, &'static str), u64>,
 }
 
@@ -179,7 +185,7 @@ impl Engine {
         config: Config,
         live: Live,
         shared: Arc<Shared>,
-        judge: Judge,
+        judging: Judging,
     ) -> Result<(Self, SensorEvents), EngineError> {
         let agents = AgentTable::new(&patterns(&config))?;
         let boot = boot_id();
@@ -195,7 +201,7 @@ impl Engine {
             outside: Outside::default(),
             configured,
             readings: Some(readings),
-            judge,
+            judging,
             servers: HashMap::new(),
             keys: HashMap::new(),
             endpoints: HashMap::new(),
@@ -203,6 +209,8 @@ impl Engine {
             learned_paths: HashSet::new(),
             next_id: 1,
             idle_ticks: 0,
+            kept_back: 0,
+            missed_agents: 0,
             losses_told: HashMap::new(),
         };
         let events = engine.start_sensor()?;
@@ -229,17 +237,12 @@ impl Engine {
                         drop(done.send(result));
                     }
                     Some(Command::Baseline { decided, by, done }) => {
-                        drop(done.send(self.decide(decided, &by)));
+                        self.judging.hand(Work::Baseline { decided, by, done });
                     }
-                    Some(Command::Usage { usage, done }) => {
-                        drop(done.send(self.judge.usage(&usage, &mut self.live)));
-                    }
+                    Some(Command::Usage { usage, done }) => self.judging.hand(Work::Usage { usage, done }),
                     Some(Command::Reload(config)) => self.reload(*config),
-                    Some(Command::Policy(policy)) => {
-                        self.judge.set_policy(policy);
-                        self.tell(EventKind::Daemon, "policy reloaded");
-                    }
-                    Some(Command::Gate(ask)) => ask.answer(&mut self.judge.gate, &mut self.live),
+                    Some(Command::Policy(policy)) => self.judging.hand(Work::Policy(policy)),
+                    Some(Command::Gate(ask)) => self.judging.hand(Work::Gate(ask)),
                     Some(Command::Stop) | None => break,
                 },
                 Some(reading) = readings.recv() => self.take_reading(reading),
@@ -250,8 +253,9 @@ impl Engine {
                 },
             }
         }
-        self.tell(EventKind::Daemon, "stopped");
         self.stop_sensor();
+        self.tell_after("stopped");
+        self.judging.end();
     }
 
     fn take(&mut self, event: SensorEvent) {
@@ -310,6 +314,7 @@ impl Engine {
     fn start_sensor(&mut self) -> Result<SensorEvents, SensorError> {
         let options = SensorOptions {
             ring_bytes: self.config.sensor.ring_buffer,
+            queue_bytes: self.config.sensor.queue,
             ..SensorOptions::default()
         };
         let (sensor, events) = Sensor::start(options)?;
@@ -349,37 +354,8 @@ impl Engine {
             *events = Some(self.start_sensor().map_err(|e| e.to_string())?);
             self.adopt();
         }
-        self.tell(EventKind::Daemon, &format!("{word}, by uid {}", by.uid));
+        self.tell_after(&format!("{word}, by uid {}", by.uid));
         Ok(())
-    }
-
-    fn decide(&mut self, decided: Decided, by: &Viewer) -> Result<Vec<Changed>, DecideError> {
-        let word = match &decided.verb {
-            Verb::Accept(_) => "accepted",
-            Verb::Pin(_) => "pinned",
-            Verb::Unpin(_) => "unpinned",
-            Verb::Import(_) => "imported",
-        };
-        let changed = self.judge.decide(decided, by.uid, Time::now(), &mut self.live)?;
-        let names: Vec<&str> = changed
-            .iter()
-            .filter(|c| c.changed)
-            .map(|c| c.item.as_str())
-            .collect();
-        if let (Some(first), Some(one)) = (names.first(), changed.first()) {
-            let what = if names.len() == 1 {
-                (*first).to_owned()
-            } else {
-                format!("{} items", names.len())
-            };
-            let text = format!(
-                "baseline {word}: {what} of {}, user {}, by uid {}",
-                one.server, one.uid, by.uid
-            );
-            tracing::warn!(pid = by.pid, "{text}");
-            self.tell(EventKind::Daemon, &text);
-        }
-        Ok(changed)
     }
 
     fn reload(&mut self, config: Config) {
@@ -404,18 +380,10 @@ impl Engine {
         let mut actions = Vec::new();
         self.tracker.tick(now, &mut actions);
         self.act(actions, now);
-        for server in self.servers.values_mut() {
-            if let Some(conversation) = server.conversation_mut() {
-                conversation.tick(&mut self.judge, &mut self.live);
-            }
-        }
+        self.judging.hand(Work::Tick);
         self.end_lingering(now);
-        self.judge.gate.sweep(gate::here(), &mut self.live);
         self.rest_if_idle();
         self.tell_losses();
-        for (op, sum) in self.judge.store_errors() {
-            self.live.metrics.store_errors_total(op, sum);
-        }
     }
 
     /// Takes the payload probe off the host while no agent lives.
@@ -433,14 +401,19 @@ impl Engine {
 
     fn tell_losses(&mut self) {
         let Some(running) = &self.running else { return };
-        for loss in running.control.losses() {
-            let (stage, reason) = (loss.reason.stage.as_str(), loss.reason.reason);
-            self.live.metrics.sensor_lost_total(stage, reason, loss.count);
+        let of_sensor = running.control.losses().into_iter();
+        let losses = of_sensor.map(|loss| (loss.reason.stage.as_str(), loss.reason.reason, loss.count));
+        for (reason, count) in self.tracker.counters().rows() {
+            self.live.metrics.discovery_limited_total(reason, count);
+        }
+        let missed = ("engine", "agent_gone_before_seen", self.missed_agents);
+        for (stage, reason, count) in losses.chain([missed]) {
+            self.live.metrics.sensor_lost_total(stage, reason, count);
             let told = self.losses_told.entry((stage, reason)).or_default();
-            let new = loss.count.saturating_sub(*told);
-            *told = loss.count;
+            let new = count.saturating_sub(*told);
+            *told = count;
             if new > 0 {
-                tracing::warn!(stage, reason, count = new, "the sensor lost something");
+                tracing::warn!(stage, reason, count = new, "something was not seen");
                 self.live.event(EventView {
                     count: Some(new),
                     stage: Some(stage.to_owned()),
@@ -456,6 +429,14 @@ impl Engine {
             detail: Some(detail.to_owned()),
             ..EventView::new(kind, Time::now(), 0, "root")
         });
+    }
+
+    /// Tells of the daemon once all that was handed over before is judged.
+    fn tell_after(&self, detail: &str) {
+        self.judging.hand(Work::Tell(Box::new(EventView {
+            detail: Some(detail.to_owned()),
+            ..EventView::new(EventKind::Daemon, Time::now(), 0, "root")
+        })));
     }
 
     fn new_id(&mut self) -> u64 {

@@ -7,5 +7,6 @@ pub mod clients;
 pub mod config;
 pub mod discover;
 pub mod engine;
+pub mod fatal;
 pub mod policy_file;
 pub mod salt;

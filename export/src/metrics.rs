@@ -60,6 +60,7 @@ pub struct Metrics {
     events: IntCounterVec,
     sensor_events: IntCounterVec,
     sensor_lost: IntCounterVec,
+    discovery_limited: IntCounterVec,
     probe_attached: IntGaugeVec,
     frames: IntCounterVec,
     map_entries: IntGaugeVec,
@@ -133,6 +134,12 @@ impl Metrics {
                 "kams_sensor_lost_total",
                 "What was lost, cut or unreadable.",
                 &["stage", "reason"],
+            )?,
+            discovery_limited: counters(
+                r,
+                "kams_discovery_limited_total",
+                "Processes and possible servers that a limit of discovery left out.",
+                &["reason"],
             )?,
             probe_attached: gauges(
                 r,

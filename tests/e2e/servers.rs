@@ -201,8 +201,8 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
                     Sdk::PythonClient => "client.py",
                 },
                 server: row.identity.to_owned(),
-                // The SDK scripts are on no list of agents.
-                verdict: Verdict::Same(Rigour::Unlisted),
+                // The SDK scripts are on no list of agents: they are found by what they do.
+                verdict: Verdict::Same(Rigour::Exact),
                 packages: true,
                 play: Box::new(|stage| play(row, stage)),
             })

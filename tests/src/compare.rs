@@ -16,9 +16,6 @@ pub enum Rigour {
     /// As `Exact` for tool calls. Around the end of a session a real agent may send what the server never reads,
     /// and leave answers unread; both are allowed for other methods.
     RealAgent,
-    /// As `Exact`, but the opening exchange may be missing: an agent that is on no list is found by its first server,
-    /// and may have written its first line by then (README, limits). Everything after it must be there.
-    Unlisted,
 }
 
 /// Compares one server's record with the events of the same server. The error lists what is missing and what is
@@ -36,7 +33,6 @@ pub fn compare(talk: &Talk, events: &[Event], rigour: Rigour) -> Result<()> {
         let excused = match rigour {
             Rigour::Exact => false,
             Rigour::RealAgent => line.excusable(count, talk),
-            Rigour::Unlisted => count < 0 && line.opens(talk),
         };
         if count != 0 && !excused {
             let what = if count < 0 {
@@ -86,13 +82,6 @@ struct Line {
 }
 
 impl Line {
-    /// Whether it is the first exchange of its session.
-    fn opens(&self, talk: &Talk) -> bool {
-        let first = talk.exchanges.first();
-        matches!(self.method.as_str(), "initialize" | "server/discover")
-            && first.is_some_and(|e| e.from == self.asked_by && e.id == self.id && e.method == self.method)
-    }
-
     fn excusable(&self, count: i32, talk: &Talk) -> bool {
         if self.method == "tools/call" {
             return false;

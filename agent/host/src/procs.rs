@@ -199,18 +199,78 @@ pub fn unread(pid: u32, kind: FdKind, ino: u64) -> Option<u64> {
     let link = fd_links(pid)
         .into_iter()
         .find(|link| link.ino == ino && link.kind == kind)?;
-    let process = new_fd(
-        // SAFETY: takes numbers only.
-        unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) },
-    )?;
-    let copy = new_fd(
-        // SAFETY: takes numbers only; the pidfd is open.
-        unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), link.fd, 0) },
-    )?;
+    let copy = descriptor(pid, link.fd)?;
     let mut waiting: libc::c_int = 0;
     // SAFETY: writes one int into a local.
     let done = unsafe { libc::ioctl(copy.as_raw_fd(), libc::FIONREAD, &raw mut waiting) };
     (done == 0).then(|| u64::try_from(waiting).unwrap_or(0))
+}
+
+/// A copy of what waits to be read at a process's descriptor, at most `limit` bytes; `None` if there is no pipe or
+/// stream socket with this inode number there, or it may not be asked. Nothing is taken away: whoever reads it, reads it all.
+pub fn peek(pid: u32, fd: u32, kind: FdKind, ino: u64, limit: usize) -> Option<Vec<u8>> {
+    let copy = descriptor(pid, fd)?;
+    let held = fs::read_link(format!("/proc/self/fd/{}", copy.as_raw_fd())).ok()?;
+    let (held_kind, held_ino) = parse_link(held.as_os_str().as_bytes());
+    if held_ino != ino {
+        return None;
+    }
+    match (kind, held_kind) {
+        (FdKind::Pipe, FdKind::Pipe) => peek_pipe(&copy, limit),
+        (FdKind::UnixStream, FdKind::SocketOther) => Some(peek_socket(&copy, limit)),
+        _ => None,
+    }
+}
+
+fn peek_pipe(from: &OwnedFd, limit: usize) -> Option<Vec<u8>> {
+    use std::io::Read;
+    let (mut reader, writer) = std::io::pipe().ok()?;
+    let size = libc::c_int::try_from(limit).ok()?;
+    // SAFETY: takes numbers only. Where the user's limit refuses it, the pipe holds what it holds.
+    unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, size) };
+    // SAFETY: takes numbers only; both are open pipes. It duplicates what is there and waits for nothing.
+    let moved = unsafe {
+        libc::tee(
+            from.as_raw_fd(),
+            writer.as_raw_fd(),
+            limit,
+            libc::SPLICE_F_NONBLOCK,
+        )
+    };
+    let Ok(moved) = usize::try_from(moved) else {
+        // EAGAIN: nothing is there.
+        return Some(Vec::new());
+    };
+    let mut bytes = vec![0; moved];
+    reader.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn peek_socket(from: &OwnedFd, limit: usize) -> Vec<u8> {
+    let mut bytes = vec![0u8; limit];
+    // SAFETY: writes at most the length of a local buffer; with these flags it takes nothing and waits for nothing.
+    let seen = unsafe {
+        libc::recv(
+            from.as_raw_fd(),
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+            libc::MSG_PEEK | libc::MSG_DONTWAIT,
+        )
+    };
+    bytes.truncate(usize::try_from(seen).unwrap_or(0));
+    bytes
+}
+
+/// A copy of a process's descriptor. The process cannot notice it.
+fn descriptor(pid: u32, fd: u32) -> Option<OwnedFd> {
+    let process = new_fd(
+        // SAFETY: takes numbers only.
+        unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) },
+    )?;
+    new_fd(
+        // SAFETY: takes numbers only; the pidfd is open.
+        unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) },
+    )
 }
 
 /// The descriptor that a system call returned.
@@ -317,6 +377,50 @@ mod tests {
             "the writer is gone, its bytes are not"
         );
         assert_eq!(unread(own, FdKind::Pipe, u64::MAX), None);
+    }
+
+    #[test]
+    fn a_peek_takes_nothing_and_waits_for_nothing() {
+        use std::io::{Read, Write};
+        let own = std::process::id();
+        let at = |kind, fd: &dyn AsRawFd, limit| {
+            let fd = u32::try_from(fd.as_raw_fd()).expect("descriptor");
+            let ino = fd_links(own)
+                .iter()
+                .find(|link| link.fd == fd)
+                .expect("listed")
+                .ino;
+            assert_eq!(peek(own, fd, kind, ino + 1, limit), None, "another object");
+            peek(own, fd, kind, ino, limit)
+        };
+        let (mut reader, mut writer) = std::io::pipe().expect("pipe");
+        assert_eq!(at(FdKind::Pipe, &reader, 100), Some(Vec::new()));
+        writer.write_all(b"one\n").expect("written");
+        writer.write_all(b"two\n").expect("written");
+        assert_eq!(
+            at(FdKind::Pipe, &reader, 100).as_deref(),
+            Some(&b"one\ntwo\n"[..])
+        );
+        assert_eq!(at(FdKind::Pipe, &reader, 6).as_deref(), Some(&b"one\ntw"[..]));
+        let mut read = [0; 8];
+        reader.read_exact(&mut read).expect("all is still there");
+        assert_eq!(&read, b"one\ntwo\n");
+        drop(writer);
+        assert_eq!(
+            at(FdKind::Pipe, &reader, 100),
+            Some(Vec::new()),
+            "its writer is gone"
+        );
+
+        let (near, mut far) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        assert_eq!(at(FdKind::UnixStream, &near, 100), Some(Vec::new()));
+        far.write_all(b"one\n").expect("written");
+        far.write_all(b"two\n").expect("written");
+        assert_eq!(
+            at(FdKind::UnixStream, &near, 100).as_deref(),
+            Some(&b"one\ntwo\n"[..])
+        );
+        assert_eq!(at(FdKind::Pipe, &near, 100), None, "no pipe");
     }
 
     #[test]

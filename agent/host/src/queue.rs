@@ -1,5 +1,7 @@
 //! The byte-bounded queue between the ring reader and the engine.
 //!
+//! Payload counts against the bound for as long as the engine holds it, so that what waits for a judge is bounded too.
+//!
 //! The reader never waits: what does not fit is counted, and payload that does not fit becomes a gap of exactly
 //! its stream. Exec, fork and exit events may use a quarter more than the bound, so that a burst of payload does
 //! not hide a process.
@@ -8,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::clock;
@@ -56,8 +59,40 @@ impl SensorEvents {
     }
 
     fn taken(&self, event: SensorEvent) -> SensorEvent {
-        self.used.fetch_sub(weight(&event), Ordering::AcqRel);
-        event
+        let weight = weight(&event);
+        match event {
+            SensorEvent::Payload(chunk) => SensorEvent::Payload(Chunk {
+                data: Bytes::from_owner(InUse {
+                    data: chunk.data,
+                    weight,
+                    used: Arc::clone(&self.used),
+                }),
+                ..chunk
+            }),
+            other => {
+                self.used.fetch_sub(weight, Ordering::AcqRel);
+                other
+            }
+        }
+    }
+}
+
+/// Payload on its way: it counts against the bound until the last of its bytes is let go, wherever they wait.
+struct InUse {
+    data: Bytes,
+    weight: usize,
+    used: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for InUse {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.weight, Ordering::AcqRel);
     }
 }
 

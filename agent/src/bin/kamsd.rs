@@ -13,9 +13,11 @@ use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
 use kams_agent::engine::counter::Counter;
 use kams_agent::engine::judge::Judge;
+use kams_agent::engine::judging::Judging;
 use kams_agent::engine::live::Live;
 use kams_agent::engine::registry::Registry;
 use kams_agent::engine::{Command, Engine, EngineError, Shared};
+use kams_agent::fatal::EndsAll;
 use kams_agent::policy_file::PolicySource;
 use kams_agent::policy_file::in_force::PolicyInForce;
 use kams_agent::policy_file::watch::watch_policy;
@@ -237,11 +239,19 @@ async fn start_engine(
                 return;
             }
         };
-        // Before the sensor's threads and the workers begin: they inherit it.
+        let _ends_all = EndsAll("engine");
+        let judging = match Judging::start(judge, live.clone()) {
+            Ok(judging) => judging,
+            Err(error) => {
+                drop(ready.send(Err(EngineError::Thread(error))));
+                return;
+            }
+        };
+        // After the judging thread has started and before the sensor's do: they inherit it.
         if let Err(error) = kams_host::priority::raise() {
             tracing::warn!(%error, "no higher priority: sessions may be missed when many agents start at once");
         }
-        match Engine::new(config, live, shared, judge) {
+        match Engine::new(config, live, shared, judging) {
             Ok((engine, events)) => {
                 drop(ready.send(Ok(())));
                 runtime.block_on(engine.run(events, commands));

@@ -95,7 +95,7 @@ fn all_problems_are_reported_with_their_places() {
         [
             "1:7 `mode` must be one of `observe`, `enforce`, not `obsrve`",
             "3:3 unknown key `sensor.ringbuffer`",
-            "4:10 `sensor.queue` must be a whole number from 1024 to 16777216, not -3",
+            "4:10 `sensor.queue` must be a size from 16MiB to 16GiB, such as `64MiB`, not -3",
             "6:11 `metrics.listen: 0.0.0.0:9464` can be reached from other hosts, without any login",
             "7:1 unknown key `colour`",
         ]
@@ -231,17 +231,17 @@ fn later_files_win_key_by_key() {
     put(
         dir.path(),
         "kams.yaml",
-        "sensor: {queue: 2000, ring_buffer: 1MiB}\n",
+        "sensor: {queue: 20MiB, ring_buffer: 1MiB}\n",
     );
-    put(dir.path(), "conf.d/20.yaml", "sensor:\n  queue: 4000\n");
+    put(dir.path(), "conf.d/20.yaml", "sensor:\n  queue: 40MiB\n");
     put(
         dir.path(),
         "conf.d/10.yaml",
-        "sensor: {queue: 3000}\nlog: {level: warn}\n",
+        "sensor: {queue: 30MiB}\nlog: {level: warn}\n",
     );
     put(dir.path(), "conf.d/.draft.swp", "nonsense: [");
     let loaded = load(&Sources::below(dir.path())).unwrap();
-    assert_eq!(loaded.config.sensor.queue, 4000);
+    assert_eq!(loaded.config.sensor.queue, 40 << 20);
     assert_eq!(loaded.config.sensor.ring_buffer, 1 << 20);
     assert!(
         loaded
@@ -253,7 +253,7 @@ fn later_files_win_key_by_key() {
     assert!(
         check(&Sources::below(dir.path()))
             .unwrap()
-            .contains("sensor.queue: 4000  # ")
+            .contains("sensor.queue: 40MiB  # ")
     );
 
     put(dir.path(), "conf.d/30.yml", "");

@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use kams_export::view::{AgentView, EventKind, EventView};
 use kams_host::Marks;
 
+use super::judging::Work;
 use super::sink::Sink;
 use super::{Engine, to_wall};
 use crate::discover::agents::{AgentKind, AgentName};
@@ -38,6 +39,7 @@ impl Engine {
         }
         self.agent_ended(proc.pid, time);
         if !self.mark(proc, Marks::TREE.with(Marks::ENDPOINT)) {
+            self.missed_agents += 1;
             return;
         }
         self.attach_payload();
@@ -123,13 +125,13 @@ impl Engine {
             return;
         };
         self.live.registry.lock().end_agent(id);
-        self.judge.agent_gone(endpoint.uid, pid);
         let user = self.outside.user(endpoint.uid);
-        self.live.event(EventView {
+        let event = Box::new(EventView {
             agent: Some(name.name),
             agent_pid: Some(pid),
             ..EventView::new(EventKind::AgentGone, to_wall(time), endpoint.uid, &*user)
         });
+        self.judging.hand(Work::AgentGone { pid, event });
     }
 
     /// Marks a process; false where it is gone.

@@ -2,6 +2,7 @@
 
 use kams_host::{ExecReport, FdKind, FdShape, Marks, clock, procs};
 
+use super::early::{self, Early};
 use super::{Engine, outside};
 use crate::discover::agents::{AgentName, is_interpreter};
 use crate::discover::candidate::{self, ExecShape, FarEnd};
@@ -10,6 +11,14 @@ use crate::discover::tracker::{ExeKey, Exec, Holder, ProcKey, ProgramKey, Seen};
 
 /// Ancestors looked at for one that holds the agent's end.
 const ANCESTORS: usize = 16;
+
+/// How a possible server came to be known.
+enum Joined {
+    /// By its exec, with what its agent wrote before it was watched.
+    AtExec(Option<Early>),
+    /// It ran already.
+    Running,
+}
 
 /// A process image as far as it matters here.
 struct Image {
@@ -30,9 +39,10 @@ impl Engine {
         };
         // Before anything else is looked up: an agent may write its first line at once.
         let shape = self.shape_of(report);
-        if let Ok(candidate) = candidate::judge(&shape) {
-            self.watch_early(report, candidate.holder, parent);
-        }
+        let early = match candidate::judge(&shape) {
+            Ok(candidate) => self.watch_early(report, candidate.holder, parent),
+            Err(_) => None,
+        };
         let image = Self::image_of(report);
         let agent = self.recognise(report.pid, report.uid, &image);
         match &agent {
@@ -47,7 +57,7 @@ impl Engine {
         if !report.marks.is_empty() {
             self.starts.insert(report.pid, report.start_ns);
         }
-        self.consider(report, &image, shape, proc, parent, false);
+        self.consider(report, &image, shape, (proc, parent), Joined::AtExec(early));
     }
 
     /// Hands an exec, or a process that runs already, to the tracker.
@@ -56,14 +66,20 @@ impl Engine {
         report: &ExecReport,
         image: &Image,
         shape: ExecShape,
-        proc: ProcKey,
-        parent: ProcKey,
-        adopted: bool,
+        (proc, parent): (ProcKey, ProcKey),
+        joined: Joined,
     ) {
         let judged = candidate::judge(&shape);
-        if adopted && let Ok(candidate) = &judged {
-            self.watch_early(report, candidate.holder, parent);
-        }
+        let (adopted, early) = match joined {
+            Joined::AtExec(early) => (false, early),
+            Joined::Running => {
+                if let Ok(candidate) = &judged {
+                    // What lies there may begin in the middle of a line.
+                    self.watch_early(report, candidate.holder, parent);
+                }
+                (true, None)
+            }
+        };
         let holder = judged.ok().and_then(|c| self.holder(c.holder, parent));
         let resolved = self.resolve(report.pid, report.uid, image);
         let exec = Exec {
@@ -84,15 +100,16 @@ impl Engine {
         self.act(actions, report.time_ns);
         tracing::trace!(pid = report.pid, ?seen, "exec");
         match seen {
-            Seen::Candidate(id) => self.open_server(id, report, adopted),
+            Seen::Candidate(id) => self.open_server(id, report, adopted, early),
             _ if judged.is_ok() => self.unwatch_early(report, judged.map_or(0, |c| c.holder)),
             _ => {}
         }
     }
 
-    fn watch_early(&mut self, report: &ExecReport, holder: u32, parent: ProcKey) {
+    /// Watches a candidate that the kernel side did not; gives what its agent wrote before.
+    fn watch_early(&mut self, report: &ExecReport, holder: u32, parent: ProcKey) -> Option<Early> {
         if report.watched {
-            return;
+            return None;
         }
         self.attach_payload();
         if !self.endpoints.contains_key(&holder) {
@@ -119,6 +136,9 @@ impl Engine {
             late_us,
             "watching a candidate of an unwatched parent"
         );
+        // After the watch has begun: what comes from now on is captured, and what came before lies there.
+        let stdin = &report.fds[0];
+        procs::peek(report.pid, 0, stdin.kind, stdin.ino, early::MOST).and_then(Early::new)
     }
 
     fn unwatch_early(&mut self, report: &ExecReport, holder: u32) {
@@ -222,7 +242,7 @@ impl Engine {
             shape.parent_fd0 = parent_fd0.map_or(0, |o| o.0);
             let report = as_report(&facts, fds, now);
             let image = image(&facts);
-            self.consider(&report, &image, shape, proc, parent, true);
+            self.consider(&report, &image, shape, (proc, parent), Joined::Running);
         }
     }
 
@@ -282,7 +302,7 @@ impl Engine {
         }
         let program = self.program(pid, uid, image)?;
         self.tracker.is_learned(&program).then(|| AgentName {
-            name: learned_name(&program),
+            name: program.name(),
             kind: crate::discover::agents::AgentKind::Learned,
         })
     }
@@ -457,14 +477,6 @@ fn image(facts: &procs::ProcessFacts) -> Image {
 /// Start in nanoseconds since boot, as exactly as procfs tells.
 fn ticks(stat: &procs::Stat) -> u64 {
     stat.start_ticks.saturating_mul(clock::NS_PER_TICK)
-}
-
-/// What a learned agent is called.
-pub(super) fn learned_name(program: &ProgramKey) -> String {
-    match &program.script {
-        Some(script) => script.to_string(),
-        None => program.exe.path.rsplit('/').next().unwrap_or_default().to_owned(),
-    }
 }
 
 /// A process that runs already, in the form of the report that its exec would have given.

@@ -6,7 +6,7 @@ use kams_detect::cost::Point;
 use kams_detect::finding::cut;
 use kams_detect::{Evidence, Finding};
 use kams_export::metrics::{Metrics, Operation};
-use kams_export::view::{EventView, FindingRecord, Record, Time};
+use kams_export::view::{EventView, FindingRecord, Record, ServerState, Time};
 
 use super::counter::Counter;
 use super::registry::Registry;
@@ -27,6 +27,19 @@ pub struct Live {
     pub metrics: Arc<Metrics>,
     /// Counts what definitions cost, in its own time.
     pub counter: Counter,
+}
+
+impl Live {
+    /// Sets the gauges of servers and agents to what the tables hold.
+    pub fn count_servers(&self) {
+        let tables = self.registry.lock();
+        for state in ServerState::ALL {
+            self.metrics
+                .set_servers(state, tables.servers().filter(|s| s.state == state).count());
+        }
+        self.metrics
+            .set_agents(tables.agents().filter(|a| a.live).count());
+    }
 }
 
 impl Sink for Live {

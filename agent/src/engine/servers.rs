@@ -3,13 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kams_export::view::{EventKind, ServerState, ServerView, Transport};
+use bytes::Bytes;
+use kams_export::view::{EventKind, EventView, ServerState, ServerView, Transport};
 use kams_host::{Chunk, ExecReport, FdKind, LossReason, Marks, Op, StreamId, StreamKey};
 use kams_mcp::Direction;
 
 use super::configured::Reading;
 use super::conversation::{Conversation, Limits, Party};
 use super::describe;
+use super::early::Early;
+use super::judging::Work;
 use super::sink::Sink;
 use super::stream::{Begins, Piece};
 use super::{Engine, to_wall};
@@ -19,6 +22,8 @@ use crate::discover::tracker::{Action, GoneReason, InstanceId, ProcKey};
 
 /// Bytes kept back of a candidate until it is known to be a server.
 const KEPT_BACK: usize = 4 << 20;
+/// Bytes kept back of all candidates together.
+const KEPT_BACK_OF_ALL: usize = 64 << 20;
 /// How long after a server's end its agent may still read what it wrote last. Begins anew while bytes wait there.
 const LINGER: u64 = 3_000_000_000;
 /// How long at most, however much waits.
@@ -28,14 +33,16 @@ const LINGER_MOST: u64 = 600_000_000_000;
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) id: u64,
-    conversation: Conversation,
+    party: Party,
+    begins: Begins,
     keys: [StreamKey; 2],
     kind: StreamKind,
     started: u64,
     /// What was read before it was known to be a server; none afterwards.
     kept: Option<Kept>,
     adopted: bool,
-    told: Arc<kams_mcp::session::Identity>,
+    /// What its agent wrote before the watch began, while captured bytes may repeat it.
+    early: Option<Early>,
     /// The sensor's numbers of the two watches, once bytes came: an object's address may be another server's by now.
     watches: [Option<StreamId>; 2],
     /// Its last process has ended, then; the agent may still read what it left in the buffer.
@@ -48,6 +55,8 @@ pub(super) struct Server {
 struct Kept {
     pieces: VecDeque<(Direction, Held)>,
     bytes: usize,
+    /// There was more than may be kept.
+    cut: bool,
 }
 
 #[derive(Debug)]
@@ -57,15 +66,20 @@ enum Held {
 }
 
 impl Server {
-    /// The conversation, once it is known to be one.
-    pub(super) fn conversation_mut(&mut self) -> Option<&mut Conversation> {
-        self.kept.is_none().then_some(&mut self.conversation)
+    fn event(&self, kind: EventKind, time: u64) -> EventView {
+        describe::base(&self.party, kind, to_wall(time))
     }
 }
 
 impl Engine {
     /// A candidate: watch its streams and keep back what comes.
-    pub(super) fn open_server(&mut self, instance: InstanceId, report: &ExecReport, adopted: bool) {
+    pub(super) fn open_server(
+        &mut self,
+        instance: InstanceId,
+        report: &ExecReport,
+        adopted: bool,
+        early: Option<Early>,
+    ) {
         let Some(seen) = self.tracker.instance(instance) else {
             return;
         };
@@ -113,10 +127,6 @@ impl Engine {
         } else {
             Begins::Unsure
         };
-        let limits = Limits {
-            max_message: self.config.sensor.max_message,
-        };
-        let conversation = Conversation::new(party, begins, limits, kams_mcp::Config::default(), to_wall);
         self.live.registry.lock().add_server(ServerView {
             id,
             uid: report.uid,
@@ -134,21 +144,44 @@ impl Engine {
         for (key, direction) in keys.into_iter().zip([Direction::ToServer, Direction::ToClient]) {
             self.keys.insert(key, (instance, direction));
         }
-        let told = Arc::clone(conversation.session().identity());
         let server = Server {
             id,
-            conversation,
+            party,
+            begins,
             keys,
             kind: streams.agent_writes.kind,
             started: report.time_ns,
             kept: Some(Kept::default()),
             adopted,
-            told,
             watches: [None, None],
+            early: None,
             ended: None,
             waited: 0,
         };
         self.servers.insert(instance, server);
+        if let Some(early) = early {
+            self.take_early(instance, early, report.time_ns);
+        }
+    }
+
+    /// Enters what the agent wrote before the watch began, as its first call.
+    fn take_early(&mut self, instance: InstanceId, early: Early, time: u64) {
+        let Some(server) = self.servers.get_mut(&instance) else {
+            return;
+        };
+        let object = ObjectId {
+            kind: server.kind,
+            address: server.keys[0].object.0,
+        };
+        let data = early.bytes();
+        server.early = Some(early);
+        let piece = Piece {
+            call: 0,
+            last: true,
+            time,
+            data,
+        };
+        self.take_piece((instance, Direction::ToServer), object, piece);
     }
 
     pub(super) fn on_payload(&mut self, chunk: Chunk) {
@@ -166,38 +199,61 @@ impl Engine {
             kind: server.kind,
             address: chunk.key.object.0,
         };
-        let piece = Piece {
+        let mut piece = Piece {
             call: chunk.call,
             last: chunk.last,
             time: chunk.time_ns,
             data: chunk.data,
         };
+        if direction == Direction::ToServer
+            && let Some(early) = &mut server.early
+        {
+            let (rest, more) = early.rest(&piece.data);
+            piece.data = rest;
+            if !more {
+                server.early = None;
+            }
+        }
+        self.take_piece((instance, direction), object, piece);
+    }
+
+    fn take_piece(&mut self, (instance, direction): (InstanceId, Direction), object: ObjectId, piece: Piece) {
+        let Some(server) = self.servers.get_mut(&instance) else {
+            return;
+        };
+        let time = piece.time;
         if let Some(kept) = &mut server.kept {
-            let data = piece.data.clone();
-            kept.bytes += data.len();
-            if kept.bytes <= KEPT_BACK {
-                kept.pieces.push_back((direction, Held::Piece(piece)));
+            // A copy: what is kept here for long must not fill the sensor's queue.
+            let data = Bytes::copy_from_slice(&piece.data);
+            let more = data.len();
+            kept.cut |= kept.bytes + more > KEPT_BACK || self.kept_back + more > KEPT_BACK_OF_ALL;
+            if !kept.cut {
+                kept.bytes += more;
+                self.kept_back += more;
+                let data = data.clone();
+                kept.pieces
+                    .push_back((direction, Held::Piece(Piece { data, ..piece })));
             }
             let mut actions = Vec::new();
             match direction {
                 Direction::ToServer => {
-                    self.tracker
-                        .agent_wrote(object, &data, chunk.time_ns, &mut actions);
+                    self.tracker.agent_wrote(object, &data, time, &mut actions);
                 }
                 Direction::ToClient => {
                     self.tracker.agent_read(object);
                 }
             }
-            self.act(actions, chunk.time_ns);
+            self.act(actions, time);
             return;
         }
-        server
-            .conversation
-            .push(direction, piece, &mut self.judge, &mut self.live);
+        self.judging.hand(Work::Piece {
+            server: server.id,
+            direction,
+            piece,
+        });
         if direction == Direction::ToClient {
             self.tracker.agent_read(object);
         }
-        self.tell_identity(instance);
     }
 
     pub(super) fn on_gap(
@@ -222,16 +278,13 @@ impl Engine {
             }
             return;
         }
-        for reason in reasons {
-            let mut event = server.conversation.event(EventKind::Loss, time);
-            event.stage = Some(reason.stage.as_str().to_owned());
-            event.reason = Some(reason.reason.to_owned());
-            event.gap = true;
-            self.live.event(event);
-        }
-        server
-            .conversation
-            .gap(direction, lost, time, &mut self.judge, &mut self.live);
+        self.judging.hand(Work::Gap {
+            server: server.id,
+            direction,
+            lost,
+            reasons: reasons.to_vec(),
+            time,
+        });
     }
 
     /// The agent has read everything that a server wrote before it closed its output.
@@ -251,13 +304,13 @@ impl Engine {
         let uid = endpoint.uid;
         let agent = endpoint.agent.as_ref().map(|known| known.name.name.clone());
         let user = self.outside.user(uid);
-        self.live.event(kams_export::view::EventView {
+        self.live.event(EventView {
             agent,
             agent_pid: Some(pid),
             stage: Some("unsupported".to_owned()),
             reason: Some("io_uring".to_owned()),
             detail: Some("this agent uses io_uring: what it moves that way is not seen".to_owned()),
-            ..kams_export::view::EventView::new(EventKind::Loss, to_wall(time), uid, &*user)
+            ..EventView::new(EventKind::Loss, to_wall(time), uid, &*user)
         });
     }
 
@@ -280,7 +333,7 @@ impl Engine {
                 Action::Confirmed(id) => self.confirmed(id, time),
                 Action::Rejected(id, why) => {
                     if let Some(server) = self.close(id) {
-                        tracing::debug!(pid = server.conversation.party().server_pid, %why, "no MCP server");
+                        tracing::debug!(pid = server.party.server_pid, %why, "no MCP server");
                         self.live.registry.lock().remove_server(server.id);
                     }
                 }
@@ -311,6 +364,7 @@ impl Engine {
             return;
         };
         let Some(kept) = server.kept.take() else { return };
+        self.kept_back -= kept.bytes;
         let adopted = server.adopted;
         let state = if adopted {
             ServerState::Adopted
@@ -320,43 +374,54 @@ impl Engine {
         if let Some(view) = self.live.registry.lock().server_mut(server.id) {
             view.state = state;
         }
-        let party = server.conversation.party();
+        let party = &server.party;
         tracing::info!(server = %party.server, agent = %party.agent, uid = party.uid, pid = party.server_pid, "MCP server");
         let transport = Some(party.transport);
-        let mut started = server
-            .conversation
-            .event(EventKind::ServerStarted, server.started);
+        let mut started = server.event(EventKind::ServerStarted, server.started);
         started.transport = transport;
         started.reason = adopted.then(|| "adopted".to_owned());
         self.live.event(started);
-        let mut confirmed = server.conversation.event(EventKind::ServerConfirmed, time);
+        let mut confirmed = server.event(EventKind::ServerConfirmed, time);
         confirmed.transport = transport;
         self.live.event(confirmed);
-        self.judge.enter(server.conversation.party());
-        let cut = kept.bytes > KEPT_BACK;
+        let limits = Limits {
+            max_message: self.config.sensor.max_message,
+        };
+        let conversation = Conversation::new(
+            party.clone(),
+            server.begins,
+            limits,
+            kams_mcp::Config::default(),
+            to_wall,
+        );
+        let number = server.id;
+        self.judging.hand(Work::Open {
+            server: number,
+            conversation: Box::new(conversation),
+        });
+        let gap = |direction, lost, time| Work::Gap {
+            server: number,
+            direction,
+            lost,
+            reasons: Vec::new(),
+            time,
+        };
         for (direction, held) in kept.pieces {
-            match held {
-                Held::Piece(piece) => {
-                    server
-                        .conversation
-                        .push(direction, piece, &mut self.judge, &mut self.live);
-                }
-                Held::Gap { lost, time } => {
-                    server
-                        .conversation
-                        .gap(direction, lost, time, &mut self.judge, &mut self.live);
-                }
-            }
+            self.judging.hand(match held {
+                Held::Piece(piece) => Work::Piece {
+                    server: number,
+                    direction,
+                    piece,
+                },
+                Held::Gap { lost, time } => gap(direction, lost, time),
+            });
         }
-        if cut {
+        if kept.cut {
             for direction in [Direction::ToServer, Direction::ToClient] {
-                server
-                    .conversation
-                    .gap(direction, 0, time, &mut self.judge, &mut self.live);
+                self.judging.hand(gap(direction, 0, time));
             }
         }
-        self.tell_identity(id);
-        self.count_servers();
+        self.live.count_servers();
     }
 
     fn renamed(&mut self, id: InstanceId) {
@@ -373,23 +438,14 @@ impl Engine {
             view.version.clone_from(&instance.identity.version);
             view.agent = agent.to_string();
         }
-        server.conversation.rename(identity, agent);
-    }
-
-    /// Enters what the two sides said of themselves, where it is new.
-    fn tell_identity(&mut self, id: InstanceId) {
-        let Some(server) = self.servers.get_mut(&id) else {
-            return;
-        };
-        let identity = server.conversation.session().identity();
-        if Arc::ptr_eq(identity, &server.told) {
-            return;
-        }
-        server.told = Arc::clone(identity);
-        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
-            view.revision = identity.revision.as_ref().map(|r| describe::name(r.name()));
-            view.name = identity.server.as_ref().map(|s| describe::name(&s.name));
-            view.claimed_version = identity.server.as_ref().map(|s| describe::name(&s.version));
+        server.party.server = Arc::clone(&identity);
+        server.party.agent = Arc::clone(&agent);
+        if server.kept.is_none() {
+            self.judging.hand(Work::Rename {
+                server: server.id,
+                identity,
+                agent,
+            });
         }
     }
 
@@ -418,7 +474,7 @@ impl Engine {
                     StreamKind::Unix => FdKind::SocketOther,
                 };
                 let watched = running.control.stream(server.keys[1]);
-                let agent = server.conversation.party().agent_pid;
+                let agent = server.party.agent_pid;
                 watched.is_some_and(|stream| {
                     kams_host::procs::unread(agent, kind, stream.watch.ino).is_some_and(|bytes| bytes > 0)
                 })
@@ -436,7 +492,7 @@ impl Engine {
 
     /// Ends the servers that have ended and whose agent is gone too.
     pub(super) fn end_lingering_of(&mut self, agent: u32) {
-        let of_agent = |s: &Server| s.ended.filter(|_| s.conversation.party().agent_pid == agent);
+        let of_agent = |s: &Server| s.ended.filter(|_| s.party.agent_pid == agent);
         let ended: Vec<_> = self
             .servers
             .iter()
@@ -448,23 +504,22 @@ impl Engine {
     }
 
     fn finish(&mut self, id: InstanceId, why: GoneReason, time: u64) {
-        let Some(mut server) = self.close(id) else { return };
+        let Some(server) = self.close(id) else { return };
         if server.kept.is_some() {
             self.live.registry.lock().remove_server(server.id);
             return;
         }
-        server.conversation.finish(time, &mut self.judge, &mut self.live);
-        let mut event = server.conversation.event(EventKind::ServerGone, time);
-        event.reason = Some(gone_word(why).to_owned());
-        self.live.event(event);
-        self.judge.leave(server.conversation.party());
-        self.live.registry.lock().end_server(server.id, to_wall(time));
-        self.count_servers();
+        self.judging.hand(Work::Finish {
+            server: server.id,
+            why: gone_word(why),
+            time,
+        });
     }
 
     /// Stops watching an instance and hands it out.
     fn close(&mut self, id: InstanceId) -> Option<Server> {
         let server = self.servers.remove(&id)?;
+        self.kept_back -= server.kept.as_ref().map_or(0, |kept| kept.bytes);
         for key in server.keys {
             if self.keys.get(&key).is_some_and(|(owner, _)| *owner == id) {
                 self.keys.remove(&key);
@@ -512,19 +567,7 @@ impl Engine {
             })
             .collect();
         self.live.registry.lock().set_remote(views);
-        self.count_servers();
-    }
-
-    pub(super) fn count_servers(&self) {
-        let tables = self.live.registry.lock();
-        for state in ServerState::ALL {
-            self.live
-                .metrics
-                .set_servers(state, tables.servers().filter(|s| s.state == state).count());
-        }
-        self.live
-            .metrics
-            .set_agents(tables.agents().filter(|a| a.live).count());
+        self.live.count_servers();
     }
 }
 

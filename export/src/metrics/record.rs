@@ -85,6 +85,11 @@ impl Metrics {
         advance(&self.sensor_lost, &[stage, reason], total);
     }
 
+    /// Brings the counter of what a limit of discovery left out to its total.
+    pub fn discovery_limited_total(&self, reason: &str, total: u64) {
+        advance(&self.discovery_limited, &[reason], total);
+    }
+
     /// Sets whether a probe is attached.
     pub fn set_probe(&self, probe: &str, attached: bool) {
         self.probe_attached

@@ -59,6 +59,10 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
             |stage| masked(stage, "bin/claude"),
         ),
         context.with_kams("trouble::four-agents-with-16-mib", four_agents),
+        context.with_kams(
+            "trouble::short-sessions-beside-large-ones",
+            short_sessions_beside_large_ones,
+        ),
         context.with_kams("trouble::no-newline-ever", no_newline),
         context.with_kams("trouble::agent-killed", agent_killed),
         context.with_kams("trouble::server-vanishes", server_vanishes),
@@ -85,27 +89,47 @@ fn masked(stage: &Stage, name: &str) -> Result<()> {
 }
 
 fn four_agents(context: &Context) -> Result<()> {
+    together(context, &["pipe-16m", "socket-16m", "pipe-16m", "socket-16m"], 0)
+}
+
+/// What is judged for seconds must not hide who comes meanwhile.
+fn short_sessions_beside_large_ones(context: &Context) -> Result<()> {
+    together(context, &["pipe-16m", "socket-16m"], 40)
+}
+
+/// Plays these forms at the same time, and beside them short sessions one after the other; all must be seen exactly.
+fn together(context: &Context, large: &[&str], short: usize) -> Result<()> {
     let kams = context.kams()?;
     let mark = kams.mark();
-    let cases = ["pipe-16m", "socket-16m", "pipe-16m", "socket-16m"];
-    let stages: Vec<Stage> = cases.iter().map(|_| Stage::new()).collect::<Result<_>>()?;
-    let runs = std::thread::scope(|scope| {
-        let play = |(stage, case): (_, &&str)| {
-            let stage: &Stage = stage;
-            let mut agent = stage.command(FORM_AGENT);
-            agent
-                .args([*case, FORM_SERVER])
-                .env("KAMS_WITNESS", stage.path("witness"));
-            scope.spawn(move || stage.run_well(&mut agent))
-        };
-        let running: Vec<_> = stages.iter().zip(&cases).map(play).collect();
-        running
-            .into_iter()
-            .map(|run| run.join().is_ok_and(|run| run.is_ok()))
-            .collect::<Vec<_>>()
-    });
-    ensure!(runs.iter().all(|well| *well), "an agent failed: {runs:?}");
-    let talks: Vec<_> = stages.iter().map(one_talk).collect::<Result<_>>()?;
+    let stage_each = |n: usize| (0..n).map(|_| Stage::new()).collect::<Result<Vec<_>>>();
+    let (of_large, of_short) = (stage_each(large.len())?, stage_each(short)?);
+    let form = |stage: &Stage, case: &str| {
+        let mut agent = stage.command(FORM_AGENT);
+        agent
+            .args([case, FORM_SERVER])
+            .env("KAMS_WITNESS", stage.path("witness"));
+        stage.run_well(&mut agent).map(drop)
+    };
+    std::thread::scope(|scope| -> Result<()> {
+        let running: Vec<_> = of_large
+            .iter()
+            .zip(large)
+            .map(|(stage, case)| scope.spawn(move || form(stage, case)))
+            .collect();
+        for stage in &of_short {
+            odd(stage, &["tool", "echo", FORM_SERVER])?;
+        }
+        for run in running {
+            run.join()
+                .map_err(|_| anyhow::anyhow!("an agent's thread failed"))??;
+        }
+        Ok(())
+    })?;
+    let talks: Vec<_> = of_large
+        .iter()
+        .chain(&of_short)
+        .map(one_talk)
+        .collect::<Result<_>>()?;
     let seen = settled(&kams, mark, &talks.iter().collect::<Vec<_>>())?;
     for (talk, seen) in talks.iter().zip(seen) {
         compare(talk, &only(vec![seen])?, Rigour::Exact)?;

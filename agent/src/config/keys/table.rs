@@ -103,13 +103,16 @@ pub(in crate::config) const KEYS: &[Key] = &[
     Key {
         path: "sensor.queue",
         reload: false,
-        doc: &["Records that may wait between sensor and engine. What comes after is lost and counted."],
+        doc: &[
+            "Bytes that may wait to be judged, 16MiB to 16GiB: memory that is used only while agents say more than",
+            "the daemon can follow. What comes after is lost and counted.",
+        ],
         set: |c, n, f| {
-            if let Some(records) = count(n, "sensor.queue", 1_024..=16_777_216, f) {
-                c.sensor.queue = records;
+            if let Some(bytes) = size(n, "sensor.queue", (16 << 20)..=(16 << 30), f) {
+                c.sensor.queue = usize::try_from(bytes).unwrap_or(usize::MAX);
             }
         },
-        show: |c| c.sensor.queue.to_string(),
+        show: |c| show_bytes(c.sensor.queue as u64),
     },
     Key {
         path: "sensor.max_message",

@@ -53,8 +53,8 @@ impl Default for Limits {
             probation: 64,
             doubts: 3,
             doubt_time: 3600 * SECOND,
-            candidates_per_holder: 64,
-            candidates: 512,
+            candidates_per_holder: 256,
+            candidates: 1024,
             instances: 8192,
             members: 512,
             learned: 512,
@@ -154,4 +154,17 @@ pub struct Counters {
     pub doubted: u64,
     /// Processes of an instance or forks of an agent that were not followed.
     pub members_dropped: u64,
+}
+
+impl Counters {
+    /// The same as reasons, label values of `kams_discovery_limited_total`.
+    pub const fn rows(&self) -> [(&'static str, u64); 5] {
+        [
+            ("candidates_evicted", self.candidates_evicted),
+            ("instances_evicted", self.instances_evicted),
+            ("probation_full", self.probation_full),
+            ("doubted", self.doubted),
+            ("members_dropped", self.members_dropped),
+        ]
+    }
 }

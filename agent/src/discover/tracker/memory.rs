@@ -32,6 +32,16 @@ pub struct ProgramKey {
 }
 
 impl ProgramKey {
+    /// What an agent that runs it is called: its script's identity, or its executable's name.
+    pub fn name(&self) -> String {
+        match &self.script {
+            Some(script) => script.to_string(),
+            None => self.exe.path.rsplit('/').next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+impl ProgramKey {
     /// Whether the key stands for one program: `python` with no script, or with inline code, does not, and learning
     /// it would mark every such process of the host.
     pub fn is_learnable(&self) -> bool {

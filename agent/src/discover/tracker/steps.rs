@@ -6,7 +6,6 @@ use super::facts::{Action, Exec, Holder, UnknownAgents};
 use super::instance::{
     GoneReason, Instance, InstanceId, InstanceKey, KnownBy, Nanos, ProcKey, Rejection, State,
 };
-use super::memory::ProgramKey;
 use super::{HolderRecord, Tracker};
 use crate::discover::agents::{AgentKind, AgentName};
 use crate::discover::candidate::{Candidate, ObjectId};
@@ -74,7 +73,7 @@ impl Tracker {
         actions: &mut Vec<Action>,
     ) -> Option<Option<AgentName>> {
         let learned = || AgentName {
-            name: learned_name(&holder.program),
+            name: holder.program.name(),
             kind: AgentKind::Learned,
         };
         let agent = match &holder.agent {
@@ -267,7 +266,7 @@ impl Tracker {
             record.probation = false;
             self.on_probation -= 1;
             let agent = AgentName {
-                name: learned_name(&record.program),
+                name: record.program.name(),
                 kind: AgentKind::Learned,
             };
             record.agent = Some(agent.clone());
@@ -399,13 +398,5 @@ impl Tracker {
             self.end(id, GoneReason::AgentExited, actions);
         }
         self.release_holder(proc, actions);
-    }
-}
-
-/// What a learned agent is called: its script's identity, or its executable's name.
-pub(super) fn learned_name(program: &ProgramKey) -> String {
-    match &program.script {
-        Some(script) => script.to_string(),
-        None => program.exe.path.rsplit('/').next().unwrap_or_default().to_owned(),
     }
 }

@@ -1,0 +1,340 @@
+//! The thread that reads conversations and judges them, fed by the engine.
+//!
+//! Who is an agent and who is a server must be known at once: a session may be over in milliseconds. A message of
+//! 16 MiB takes longer than that to judge. So the engine only sorts bytes to their conversations, and all that costs
+//! time in proportion to what was said happens here. What waits for this thread still counts against the sensor's
+//! queue, which is bounded by bytes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+
+use kams_detect::cost::Point;
+use kams_export::view::{EventKind, EventView, Time};
+use kams_host::LossReason;
+use kams_mcp::session::Identity;
+use kams_mcp::{Direction, Nanos};
+use kams_policy::Policy;
+use tokio::sync::oneshot;
+
+use super::backend::runs::Ask;
+use super::conversation::Conversation;
+use super::describe;
+use super::gate;
+use super::judge::Judge;
+use super::judge::decided::{Changed, DecideError, Decided, Verb};
+use super::judge::usage::Usage;
+use super::live::Live;
+use super::sink::Sink;
+use super::stream::Piece;
+use super::to_wall;
+use crate::admin::Viewer;
+use crate::fatal::EndsAll;
+
+/// What the engine hands over, in the order in which it happened. Conversations go by the number of their server.
+pub(super) enum Work {
+    /// A conversation begins to be told.
+    Open {
+        server: u64,
+        conversation: Box<Conversation>,
+    },
+    /// Bytes.
+    Piece {
+        server: u64,
+        direction: Direction,
+        piece: Piece,
+    },
+    /// Bytes that were lost.
+    Gap {
+        server: u64,
+        direction: Direction,
+        lost: u64,
+        reasons: Vec<LossReason>,
+        time: Nanos,
+    },
+    /// A better name for the server, or for the agent.
+    Rename {
+        server: u64,
+        identity: Arc<str>,
+        agent: Arc<str>,
+    },
+    /// The server is gone.
+    Finish {
+        server: u64,
+        why: &'static str,
+        time: Nanos,
+    },
+    /// The agent is gone, and with it what was remembered of it.
+    AgentGone { pid: u32, event: Box<EventView> },
+    /// Something to be told after all that came before it.
+    Tell(Box<EventView>),
+    /// A decision about baselines.
+    Baseline {
+        decided: Decided,
+        by: Viewer,
+        done: oneshot::Sender<Result<Vec<Changed>, DecideError>>,
+    },
+    /// A true count of tokens.
+    Usage {
+        usage: Usage,
+        done: oneshot::Sender<Vec<(u64, Point)>>,
+    },
+    /// Another policy.
+    Policy(Arc<Policy>),
+    /// A question to the gate, or an order.
+    Gate(Ask),
+    /// About a second has passed.
+    Tick,
+}
+
+/// The way to the thread.
+pub struct Judging {
+    work: Option<Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+    state: Arc<State>,
+}
+
+impl std::fmt::Debug for Judging {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Judging").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// The daemon ends: what was read and not judged yet is left.
+    ending: AtomicBool,
+    /// A tick waits: one that comes late counts once, for a thread that is behind loses no time.
+    ticking: AtomicBool,
+}
+
+impl Judging {
+    /// Starts the thread, with the priority of the caller.
+    pub fn start(judge: Judge, live: Live) -> std::io::Result<Self> {
+        let (work, queue) = mpsc::channel();
+        let state = Arc::new(State::default());
+        let seen = Arc::clone(&state);
+        let thread = thread::Builder::new().name("judge".to_owned()).spawn(move || {
+            let _ends_all = EndsAll("judging");
+            Bench {
+                judge,
+                live,
+                open: HashMap::new(),
+            }
+            .run(&queue, &seen);
+        })?;
+        Ok(Self {
+            work: Some(work),
+            thread: Some(thread),
+            state,
+        })
+    }
+
+    /// Hands over. Never waits.
+    pub(super) fn hand(&self, work: Work) {
+        if matches!(work, Work::Tick) && self.state.ticking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(queue) = &self.work {
+            // It ends only after this handle, or with the whole daemon.
+            drop(queue.send(work));
+        }
+    }
+
+    /// Ends the thread once all but the bytes that wait is done.
+    pub(super) fn end(&mut self) {
+        self.state.ending.store(true, Ordering::Release);
+        self.work = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the judging thread ended badly");
+        }
+    }
+}
+
+/// What the thread owns.
+struct Bench {
+    judge: Judge,
+    live: Live,
+    open: HashMap<u64, Open>,
+}
+
+struct Open {
+    conversation: Conversation,
+    /// What the two sides said of themselves, as it was last entered.
+    told: Arc<Identity>,
+}
+
+impl Bench {
+    fn run(mut self, queue: &Receiver<Work>, state: &State) {
+        while let Ok(work) = queue.recv() {
+            if matches!(work, Work::Piece { .. }) && state.ending.load(Ordering::Acquire) {
+                continue;
+            }
+            if matches!(work, Work::Tick) {
+                state.ticking.store(false, Ordering::Release);
+            }
+            self.take(work);
+        }
+    }
+
+    fn take(&mut self, work: Work) {
+        let Self { judge, live, open } = self;
+        match work {
+            Work::Open { server, conversation } => {
+                judge.enter(conversation.party());
+                let told = Arc::clone(conversation.session().identity());
+                let conversation = *conversation;
+                open.insert(server, Open { conversation, told });
+            }
+            Work::Piece {
+                server,
+                direction,
+                piece,
+            } => {
+                if let Some(open) = open.get_mut(&server) {
+                    open.conversation.push(direction, piece, judge, live);
+                    open.tell_identity(server, live);
+                }
+            }
+            Work::Gap {
+                server,
+                direction,
+                lost,
+                reasons,
+                time,
+            } => {
+                if let Some(open) = open.get_mut(&server) {
+                    open.gap(direction, (lost, time), &reasons, judge, live);
+                }
+            }
+            Work::Rename {
+                server,
+                identity,
+                agent,
+            } => {
+                if let Some(open) = open.get_mut(&server) {
+                    open.conversation.rename(identity, agent);
+                }
+            }
+            Work::Finish { server, why, time } => {
+                if let Some(open) = open.remove(&server) {
+                    open.finish(why, time, judge, live);
+                }
+            }
+            Work::AgentGone { pid, event } => {
+                judge.agent_gone(event.uid, pid);
+                live.event(*event);
+            }
+            Work::Tell(event) => live.event(*event),
+            Work::Baseline { decided, by, done } => drop(done.send(decide(decided, &by, judge, live))),
+            Work::Usage { usage, done } => drop(done.send(judge.usage(&usage, live))),
+            Work::Policy(policy) => {
+                judge.set_policy(policy);
+                tell(live, "policy reloaded");
+            }
+            Work::Gate(ask) => ask.answer(&mut judge.gate, live),
+            Work::Tick => self.tick(),
+        }
+    }
+
+    fn tick(&mut self) {
+        let Self { judge, live, open } = self;
+        for open in open.values_mut() {
+            open.conversation.tick(judge, live);
+        }
+        judge.gate.sweep(gate::here(), live);
+        for (op, sum) in judge.store_errors() {
+            live.metrics.store_errors_total(op, sum);
+        }
+    }
+}
+
+impl Open {
+    fn gap(
+        &mut self,
+        direction: Direction,
+        (lost, time): (u64, Nanos),
+        reasons: &[LossReason],
+        judge: &mut Judge,
+        live: &mut Live,
+    ) {
+        for reason in reasons {
+            let mut event = self.conversation.event(EventKind::Loss, time);
+            event.stage = Some(reason.stage.as_str().to_owned());
+            event.reason = Some(reason.reason.to_owned());
+            event.gap = true;
+            live.event(event);
+        }
+        self.conversation.gap(direction, lost, time, judge, live);
+    }
+
+    /// Enters what the two sides said of themselves, where it is new.
+    fn tell_identity(&mut self, server: u64, live: &Live) {
+        let identity = self.conversation.session().identity();
+        if Arc::ptr_eq(identity, &self.told) {
+            return;
+        }
+        self.told = Arc::clone(identity);
+        if let Some(view) = live.registry.lock().server_mut(server) {
+            view.revision = identity.revision.as_ref().map(|r| describe::name(r.name()));
+            view.name = identity.server.as_ref().map(|s| describe::name(&s.name));
+            view.claimed_version = identity.server.as_ref().map(|s| describe::name(&s.version));
+        }
+    }
+
+    fn finish(mut self, why: &str, time: Nanos, judge: &mut Judge, live: &mut Live) {
+        self.conversation.finish(time, judge, live);
+        let mut event = self.conversation.event(EventKind::ServerGone, time);
+        event.reason = Some(why.to_owned());
+        live.event(event);
+        let party = self.conversation.party();
+        judge.leave(party);
+        live.registry.lock().end_server(party.server_id, to_wall(time));
+        live.count_servers();
+    }
+}
+
+fn decide(
+    decided: Decided,
+    by: &Viewer,
+    judge: &mut Judge,
+    live: &mut Live,
+) -> Result<Vec<Changed>, DecideError> {
+    let word = match &decided.verb {
+        Verb::Accept(_) => "accepted",
+        Verb::Pin(_) => "pinned",
+        Verb::Unpin(_) => "unpinned",
+        Verb::Import(_) => "imported",
+    };
+    let changed = judge.decide(decided, by.uid, Time::now(), live)?;
+    let names: Vec<&str> = changed
+        .iter()
+        .filter(|c| c.changed)
+        .map(|c| c.item.as_str())
+        .collect();
+    if let (Some(first), Some(one)) = (names.first(), changed.first()) {
+        let what = if names.len() == 1 {
+            (*first).to_owned()
+        } else {
+            format!("{} items", names.len())
+        };
+        let text = format!(
+            "baseline {word}: {what} of {}, user {}, by uid {}",
+            one.server, one.uid, by.uid
+        );
+        tracing::warn!(pid = by.pid, "{text}");
+        tell(live, &text);
+    }
+    Ok(changed)
+}
+
+fn tell(live: &mut Live, detail: &str) {
+    live.event(EventView {
+        detail: Some(detail.to_owned()),
+        ..EventView::new(EventKind::Daemon, Time::now(), 0, "root")
+    });
+}
