@@ -195,10 +195,7 @@ fn start(moved: &Moved, value: *mut StreamValue, slot: u32, iterator: u64, asked
         walk.begins_element = u64::from(asked.is_none());
         return true;
     }
-    // Pages: of splice and sendfile, which are told at their calls, or of io_uring.
-    if asked.is_none() {
-        payload::gap(moved, value, Loss::UnsupportedUring);
-    }
+    // Pages: of splice and sendfile, which are told at their calls, or of io_uring, whose use is told.
     false
 }
 

@@ -103,17 +103,25 @@ fn prove_functions(control: &SensorControl, reader: &mut Reader, own: u32) -> Re
     ];
     for (shape, writing, reading, with_calls) in shapes {
         let (seen, calls) = echo(control, reader, own, shape, with_calls)?;
+        let reported = |what: &str, right: bool| {
+            (!right).then(|| format!("a program at a function that {what} did not report what was provoked"))
+        };
+        let told = format!("tells of {calls} calls (told: {})", seen.gaps);
         let missing = [
-            (writing, Seen::carried(seen.written.as_ref())),
-            (reading, Seen::carried(seen.read.as_ref())),
-            (DUTY_CALLS, seen.gaps == calls),
+            (
+                writing,
+                reported("carries writing", Seen::carried(seen.written.as_ref())),
+            ),
+            (
+                reading,
+                reported("carries reading", Seen::carried(seen.read.as_ref())),
+            ),
+            (DUTY_CALLS, reported(&told, seen.gaps == calls)),
         ];
-        for (duty, _) in missing
-            .into_iter()
-            .filter(|(duty, proved)| !proved && possible & duty != 0)
-        {
-            let why = "a program at a function reported nothing, or not the truth, when it was provoked";
-            programs.refuse_functions(duty, why)?;
+        for (duty, why) in missing {
+            if let Some(why) = why.filter(|_| possible & duty != 0) {
+                programs.refuse_functions(duty, &why)?;
+            }
         }
     }
     programs.detach_functions()
