@@ -62,12 +62,8 @@ fn every_probe_is_proved_and_payload_comes_and_goes() {
 #[test]
 fn after_stop_the_events_end_and_handles_stay_harmless() {
     let Some(rig) = Rig::with_defaults() else { return };
-    let Rig {
-        control,
-        mut events,
-        sensor,
-        ..
-    } = rig;
+    let control = rig.control.clone();
+    let (sensor, mut events) = rig.into_parts();
     sensor.stop();
     while events.blocking_recv().is_some() {}
     assert_eq!(
