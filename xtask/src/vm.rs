@@ -6,9 +6,12 @@ mod apt;
 mod emulator;
 mod image;
 mod kernels;
+pub(crate) mod overhead;
 mod programs;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +21,7 @@ use kams_vm_tests::plan::Program;
 use crate::host;
 use crate::suite::Outcome;
 use kernels::{Image, Kernel, MATRIX};
+use programs::Tests;
 
 /// Which guests, which tests.
 #[derive(clap::Args, Default)]
@@ -31,12 +35,25 @@ pub(crate) struct Arguments {
     /// Show what the guests write as it comes.
     #[arg(long)]
     verbose: bool,
+    /// Guests at a time.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+}
+
+impl Arguments {
+    /// Every kernel and every test, as many guests at a time as there are processors for.
+    pub(crate) fn everything() -> Self {
+        Self {
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            ..Self::default()
+        }
+    }
 }
 
 /// Memory of a guest, MiB: a ring of 64 MiB, messages of 16 MiB several times over, and the programs themselves.
 const MEMORY: u32 = 1024;
 /// A guest that takes longer than this is stuck.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(1000);
 
 /// Everything that every guest of a run shares.
 pub(crate) struct Bench {
@@ -64,8 +81,13 @@ impl Bench {
     }
 
     /// Writes an archive with these files and this plan.
-    pub(crate) fn archive(&self, files: &[(PathBuf, String)], plan: &[Program]) -> Result<PathBuf> {
-        let path = self.folder.join("guest.cpio");
+    pub(crate) fn archive(
+        &self,
+        name: &str,
+        files: &[(PathBuf, String)],
+        plan: &[Program],
+    ) -> Result<PathBuf> {
+        let path = self.folder.join(format!("{name}.cpio"));
         let contents = image::Contents {
             busybox: &self.tools.busybox,
             init: &self.init,
@@ -133,20 +155,46 @@ pub(crate) fn matrix(arguments: &Arguments) -> Result<Outcome> {
     };
     let bench = Bench::set_up()?;
     let images = bench.images(&kernels)?;
-    let (files, plan) = programs::tests(arguments.filter.as_deref())?;
-    let archive = bench.archive(&files, &plan)?;
-    let mut all = Outcome::default();
-    for (kernel, image) in kernels.iter().zip(&images) {
-        let guest = bench.guest(kernel, image, archive.clone());
-        println!("vm: {}: kernel {}", kernel.name, image.release);
-        let run = if arguments.verbose {
-            guest.run(&mut std::io::stdout())
-        } else {
-            guest.run(&mut std::io::sink())
-        };
-        all.add(judged(kernel, &run, arguments.verbose));
-    }
-    Ok(all)
+    let tests = Tests::build()?;
+    let waiting: Mutex<VecDeque<(Kernel, Image)>> = Mutex::new(kernels.into_iter().zip(images).collect());
+    let all = Mutex::new(Outcome::default());
+    let next = || lock(&waiting).pop_front();
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.jobs.max(1) {
+            scope.spawn(|| {
+                while let Some((kernel, image)) = next() {
+                    let outcome = one(&bench, &tests, &kernel, &image, arguments)
+                        .unwrap_or_else(|error| Outcome::single(Err(format!("{}: {error:#}", kernel.name))));
+                    lock(&all).add(outcome);
+                }
+            });
+        }
+    });
+    Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Boots one kernel and runs its tests.
+fn one(
+    bench: &Bench,
+    tests: &Tests,
+    kernel: &Kernel,
+    image: &Image,
+    arguments: &Arguments,
+) -> Result<Outcome> {
+    let plan = Tests::plan(kernel, arguments.filter.as_deref());
+    let archive = bench.archive(kernel.name, &tests.files(), &plan)?;
+    let guest = bench.guest(kernel, image, archive);
+    println!("vm: {}: kernel {}", kernel.name, image.release);
+    let run = if arguments.verbose {
+        guest.run(&mut std::io::stdout())
+    } else {
+        guest.run(&mut std::io::sink())
+    };
+    Ok(judged(kernel, &run, arguments.verbose))
 }
 
 /// Counts a guest's tests, and shows its console where something is wrong.

@@ -16,6 +16,18 @@ use crate::procs;
 use crate::programs::{LIFECYCLE, PREPARE, PayloadMethod, Programs};
 use crate::streams::{StreamTable, Watch, WatchedStream};
 
+/// What a probe is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeRole {
+    /// Processes that come and go. Always attached.
+    Lifecycle,
+    /// Watches a new server's streams a little earlier. Kernels before 6.10 do not have its tracepoint, and there
+    /// dup2 serves.
+    Early,
+    /// What passes on watched streams. Attached while there may be something to see.
+    Payload,
+}
+
 /// State of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeState {
@@ -27,6 +39,8 @@ pub struct ProbeState {
     pub attached: bool,
     /// An event was provoked and came back right at start.
     pub proved: bool,
+    /// What it is for.
+    pub role: ProbeRole,
 }
 
 /// Use of one bounded table.
@@ -261,6 +275,7 @@ impl SensorControl {
             tracepoint,
             attached: true,
             proved,
+            role: ProbeRole::Lifecycle,
         });
         let payload = self.0.programs.payload_states(proved);
         let prepare = ProbeState {
@@ -268,6 +283,7 @@ impl SensorControl {
             tracepoint: PREPARE.1,
             attached: self.0.programs.has_prepare(),
             proved: proved && self.0.programs.has_prepare(),
+            role: ProbeRole::Early,
         };
         lifecycle.chain([prepare]).chain(payload).collect()
     }

@@ -12,7 +12,7 @@ use kams_sensor_abi::function::{
 
 use crate::arch::call;
 use crate::btf::Btf;
-use crate::control::ProbeState;
+use crate::control::{ProbeRole, ProbeState};
 use crate::options::SensorError;
 use crate::programs::{REMEDY_ATTACH, REMEDY_VERIFIER, refused};
 
@@ -326,6 +326,7 @@ impl Functions {
             tracepoint: one.target,
             attached: one.link.is_some(),
             proved: proved && !UNPROVOKED.contains(&one.name),
+            role: ProbeRole::Payload,
         })
     }
 

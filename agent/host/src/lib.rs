@@ -33,7 +33,7 @@ mod sensor;
 mod streams;
 mod sweep;
 
-pub use control::{MapUse, ProbeState, SensorControl};
+pub use control::{MapUse, ProbeRole, ProbeState, SensorControl};
 pub use doctor::{Fact, Standing};
 pub use event::{
     Chunk, ExecReport, FdKind, FdShape, LossReason, LossStage, Marks, Object, Op, SensorEvent, StreamId,

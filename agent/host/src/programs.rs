@@ -10,7 +10,7 @@ use aya::programs::{FExit, Iter, ProgramError, RawTracePoint};
 use kams_sensor_abi::function::DUTY_ALL;
 
 use crate::btf::Btf;
-use crate::control::ProbeState;
+use crate::control::{ProbeRole, ProbeState};
 use crate::functions::{self, Functions};
 use crate::options::{Backend, SensorError};
 use crate::preemption;
@@ -264,6 +264,7 @@ impl Programs {
             tracepoint: PAYLOAD_TRACEPOINT,
             attached: one.link.is_some(),
             proved,
+            role: ProbeRole::Payload,
         });
         loaded.functions.states(proved).chain(at_exit).collect()
     }

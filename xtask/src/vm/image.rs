@@ -50,7 +50,7 @@ pub(crate) fn write(contents: &Contents<'_>, to: &Path) -> Result<()> {
     for (path, place) in &programs {
         libraries.extend(libraries_of(path)?);
         folders_of(&mut archive, &mut folders, place)?;
-        archive.file(place, 0o755, &stripped(path)?)?;
+        archive.file(place, 0o755, &stripped(path, to)?)?;
     }
     for library in libraries {
         let place = library.trim_start_matches('/');
@@ -95,12 +95,13 @@ fn libraries_of(program: &Path) -> Result<Vec<String>> {
 }
 
 /// A program without its debugging information, which would fill the guest's memory. Other files as they are.
-fn stripped(path: &Path) -> Result<Vec<u8>> {
+fn stripped(path: &Path, archive: &Path) -> Result<Vec<u8>> {
     let content = std::fs::read(path).with_context(|| path.display().to_string())?;
     if !content.starts_with(b"\x7fELF") {
         return Ok(content);
     }
-    let result = path.with_extension("stripped");
+    // Beside the archive, and named after it: two guests may be prepared at a time.
+    let result = archive.with_extension("stripped");
     output(Command::new("strip").arg("-o").arg(&result).arg(path))
         .context("strip (Debian package binutils)")?;
     let content = std::fs::read(&result)?;

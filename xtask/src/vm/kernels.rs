@@ -16,8 +16,11 @@ pub(crate) struct Kernel {
     pub(crate) name: &'static str,
     /// First two numbers of the version; `None` for the newest there is.
     series: Option<(u32, u32)>,
-    /// Whether the command line names the security modules, with bpf among them. Without, 5.10 has no BPF LSM.
+    /// Whether the command line names the security modules, with bpf among them. Without, 5.10 has no BPF LSM, and
+    /// only what depends on that is tested.
     pub(crate) names_modules: bool,
+    /// Whether the way of reading payload that this kernel would not choose is tested too.
+    pub(crate) both_ways: bool,
 }
 
 const fn kernel(name: &'static str, series: Option<(u32, u32)>) -> Kernel {
@@ -25,12 +28,16 @@ const fn kernel(name: &'static str, series: Option<(u32, u32)>) -> Kernel {
         name,
         series,
         names_modules: true,
+        both_ways: false,
     }
 }
 
 /// 6.12 and 6.18 lie on either side of the renaming of the pipe functions.
 pub(crate) const MATRIX: [Kernel; 6] = [
-    kernel("5.10", Some((5, 10))),
+    Kernel {
+        both_ways: true,
+        ..kernel("5.10", Some((5, 10)))
+    },
     Kernel {
         names_modules: false,
         ..kernel("5.10-nolsm", Some((5, 10)))
@@ -38,7 +45,10 @@ pub(crate) const MATRIX: [Kernel; 6] = [
     kernel("6.1", Some((6, 1))),
     kernel("6.12", Some((6, 12))),
     kernel("6.18", Some((6, 18))),
-    kernel("newest", None),
+    Kernel {
+        both_ways: true,
+        ..kernel("newest", None)
+    },
 ];
 
 /// Where the packages are.
