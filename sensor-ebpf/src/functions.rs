@@ -24,7 +24,7 @@ use crate::carry::{self, Moved};
 use crate::files;
 use crate::kernel::{count, pointer, read, word};
 use crate::maps::offset;
-use crate::payload::{self, endpoint};
+use crate::payload::{self, endpoint, is_endpoint};
 use crate::preempt;
 
 const MSG_OOB: u32 = 0x1;
@@ -206,12 +206,17 @@ macro_rules! programs {
             #[unsafe(no_mangle)]
             #[unsafe(link_section = concat!("fexit/", $section))]
             pub extern "C" fn $looping($ctx: *const u64) -> i32 {
-                if endpoint().is_some() {
+                // A function of its own: the program itself is what everyone pays for, and saves few registers then.
+                #[inline(never)]
+                fn work($ctx: *const u64) {
                     preempt::disable();
                     if $body != 0 {
                         carry::run_loop($slot);
                     }
                     preempt::enable();
+                }
+                if is_endpoint() {
+                    work($ctx);
                 }
                 0
             }
@@ -220,12 +225,16 @@ macro_rules! programs {
             #[unsafe(no_mangle)]
             #[unsafe(link_section = concat!("fexit/", $section))]
             pub extern "C" fn $bounded($ctx: *const u64) -> i32 {
-                if endpoint().is_some() {
+                #[inline(never)]
+                fn work($ctx: *const u64) {
                     preempt::disable();
                     if $body != 0 {
                         carry::run_bounded($slot);
                     }
                     preempt::enable();
+                }
+                if is_endpoint() {
+                    work($ctx);
                 }
                 0
             }

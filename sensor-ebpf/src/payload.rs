@@ -7,11 +7,12 @@
 //! leads to nothing or to the other file; memory that another thread changed during the call is carried as it is now;
 //! bytes that io_uring moves are not seen (its use is told).
 
+use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_current_task};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use kams_sensor_abi::loss::Loss;
-use kams_sensor_abi::marks::{ENDPOINT, URING_SEEN};
+use kams_sensor_abi::marks::{ENDPOINT, MARKS_LEN, URING_SEEN};
 use kams_sensor_abi::record::{
     EofRecord, GapRecord, KIND_EOF, KIND_GAP, KIND_URING, RecordHeader, UringRecord,
 };
@@ -74,12 +75,17 @@ enum Form {
 /// `sys_exit(struct pt_regs *regs, long ret)`, with `bpf_loop` (5.17 and later).
 #[raw_tracepoint(tracepoint = "sys_exit")]
 pub fn payload_loop(ctx: RawTracePointContext) -> i32 {
-    if let Some((id, mark)) = endpoint() {
+    // A function of its own: the program itself is what everyone pays for, and saves few registers then.
+    #[inline(never)]
+    fn work(ctx: *const u64) {
         preempt::disable();
-        if look(ctx.arg::<u64>(0), ctx.arg::<i64>(1), id, mark) {
+        if prepare(ctx) {
             carry::run_loop(SLOT_SYSTEM_CALL);
         }
         preempt::enable();
+    }
+    if is_endpoint() {
+        work(ctx.as_ptr().cast());
     }
     0
 }
@@ -87,14 +93,39 @@ pub fn payload_loop(ctx: RawTracePointContext) -> i32 {
 /// The same with a bounded loop.
 #[raw_tracepoint(tracepoint = "sys_exit")]
 pub fn payload_bounded(ctx: RawTracePointContext) -> i32 {
-    if let Some((id, mark)) = endpoint() {
+    #[inline(never)]
+    fn work(ctx: *const u64) {
         preempt::disable();
-        if look(ctx.arg::<u64>(0), ctx.arg::<i64>(1), id, mark) {
+        if prepare(ctx) {
             carry::run_bounded(SLOT_SYSTEM_CALL);
         }
         preempt::enable();
     }
+    if is_endpoint() {
+        work(ctx.as_ptr().cast());
+    }
     0
+}
+
+/// Whether this process is an endpoint. Everyone who comes here pays for this, and for nothing else.
+#[inline(always)]
+pub fn is_endpoint() -> bool {
+    let Some(marks) = mark_of(0) else { return false };
+    // SAFETY: no arguments, no effect.
+    let pid = (unsafe { bpf_get_current_pid_tgid() } >> 32) as usize & (MARKS_LEN - 1);
+    // SAFETY: the first byte of the one value of the array, and an index below its length.
+    unsafe { marks.add(pid).read_volatile() & ENDPOINT != 0 }
+}
+
+/// Looks at the call; `true` when the walk in the per-CPU state is ready to be carried.
+#[inline(always)]
+fn prepare(ctx: *const u64) -> bool {
+    let Some((id, mark)) = endpoint() else {
+        return false;
+    };
+    // SAFETY: a raw tracepoint's context begins with the two arguments.
+    let (regs, result) = unsafe { (ctx.read(), ctx.add(1).read()) };
+    look(regs, result as i64, id, mark)
 }
 
 /// Thread group id and thread id, and the mark byte, if this process is an endpoint.
@@ -107,7 +138,6 @@ pub fn endpoint() -> Option<(u64, *mut u8)> {
     (unsafe { byte.read_volatile() } & ENDPOINT != 0).then_some((id, byte))
 }
 
-/// Looks at the call; `true` when the walk in the per-CPU state is ready to be carried.
 #[inline(always)]
 fn look(regs: u64, result: i64, id: u64, mark: *mut u8) -> bool {
     if result < 0 {

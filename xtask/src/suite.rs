@@ -27,7 +27,7 @@ struct Step {
 }
 
 /// Rounds of the overhead benchmark: its figures repeat to a few thousandths.
-const OVERHEAD_ROUNDS: u32 = 1;
+const OVERHEAD_ROUNDS: u32 = 3;
 /// Seconds of fuzzing per target.
 const FUZZ_SMOKE: u32 = 10;
 
