@@ -71,10 +71,8 @@ impl<W: Write> Archive<W> {
             name_len,
             0,
         ];
-        let mut head = String::from("070701");
-        for field in fields {
-            head.push_str(&format!("{field:08X}"));
-        }
+        let fields = fields.map(|field| format!("{field:08X}"));
+        let mut head = format!("070701{}", fields.concat());
         head.push_str(path);
         head.push('\0');
         self.padded(head.as_bytes())?;

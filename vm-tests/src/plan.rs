@@ -88,7 +88,7 @@ mod tests {
                 name: "sensor".into(),
                 command: vec!["/tests/sensor".into(), "--test-threads=1".into(), String::new()],
                 environment: vec!["A=b c".into()],
-                limit: Duration::from_secs(60),
+                limit: Duration::from_secs(61),
             },
             Program {
                 name: "bare".into(),

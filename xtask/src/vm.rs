@@ -35,6 +35,9 @@ pub(crate) struct Arguments {
     /// Show what the guests write as it comes.
     #[arg(long)]
     verbose: bool,
+    /// Short-lived servers in the test of what they leave behind, instead of 1,500.
+    #[arg(long)]
+    churn: Option<u32>,
     /// Guests at a time.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -185,7 +188,11 @@ fn one(
     image: &Image,
     arguments: &Arguments,
 ) -> Result<Outcome> {
-    let plan = Tests::plan(kernel, arguments.filter.as_deref());
+    let mut plan = Tests::plan(kernel, arguments.filter.as_deref());
+    let churn = arguments.churn.map(|count| format!("KAMS_CHURN={count}"));
+    for program in &mut plan {
+        program.environment.extend(churn.clone());
+    }
     let archive = bench.archive(kernel.name, &tests.files(), &plan)?;
     let guest = bench.guest(kernel, image, archive);
     println!("vm: {}: kernel {}", kernel.name, image.release);

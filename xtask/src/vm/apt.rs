@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::host::{must, output};
 
 /// Lists that are older than this are fetched again.
-const FRESH: Duration = Duration::from_secs(24 * 3600);
+const FRESH: Duration = Duration::from_hours(24);
 /// Debian's keys.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 

@@ -12,7 +12,7 @@ use crate::host::{cargo, output};
 
 /// Where the sensor's tests are in a guest.
 const SENSOR: &str = "tests/sensor";
-const PROGRAM_LIMIT: Duration = Duration::from_secs(900);
+const PROGRAM_LIMIT: Duration = Duration::from_mins(15);
 
 /// Builds `vm-init`.
 pub(super) fn init() -> Result<PathBuf> {
