@@ -67,6 +67,7 @@ impl Talk {
             server: Arc::from("bench:server"),
             server_pid: 2,
             transport: Transport::Pipe,
+            relayed: false,
         };
         judge.enter(&party);
         let limits = Limits {

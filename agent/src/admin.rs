@@ -15,6 +15,7 @@
 //! | `GET /v1/findings` with the same parameters | the same | the same, from the store, then followed |
 //! | `POST /v1/on`, `POST /v1/off` | root and the group, outside agents' trees | `{schema, enabled}` |
 //! | `POST /v1/usage` | own agents; all for root and the group | `{schema, points: [..]}`, see [`Backend::usage`] |
+//! | `POST /v1/llm-calls` | anyone, for themselves | `{schema, accepted}`, see [`Backend::llm_calls`] |
 //! | `GET /v1/query/{name}` | as the backend decides | JSON |
 //! | `POST /v1/command/{name}` | [`CommandRight`] | JSON |
 //!
@@ -39,6 +40,7 @@ mod socket;
 
 pub use backend::{Backend, BackendError, CommandRight, FindingQuery, Scope, ServerQuery, ToolQuery};
 pub use connection::Limits;
+pub(crate) use connection::{Slots, serve};
 pub use endpoint::MetricsServer;
 pub use error::ApiError;
 pub use feed::{Feed, FeedLimits};

@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod detect;
 mod error;
+mod exceptions;
 mod follow;
 mod out;
 mod pages;
@@ -17,6 +18,9 @@ mod runs;
 mod scan;
 mod show;
 mod table;
+mod telemetry;
+mod waste;
+mod wrap;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -50,6 +54,8 @@ pub enum Ended {
     Clean,
     /// Something that was asked to fail the command.
     Found,
+    /// As the server that was wrapped.
+    Like(std::process::ExitStatus),
 }
 
 /// The whole program.
@@ -63,6 +69,7 @@ pub fn main(offline: Offline) -> ExitCode {
     match run(std::env::args_os(), offline, &mut out) {
         Ok(Ended::Clean) => ExitCode::SUCCESS,
         Ok(Ended::Found) => ExitCode::from(1),
+        Ok(Ended::Like(status)) => crate::wrap::end_like(status),
         Err(error) => {
             say(&error.to_string());
             ExitCode::from(2)

@@ -20,6 +20,7 @@ use std::time::Duration;
 pub use kams_export::view::Mode;
 pub use listing::{check, sample};
 pub use problem::{Problem, Problems};
+pub(crate) use source::place_of;
 pub use source::{Sources, trusted_text};
 
 use crate::admin::FeedLimits;
@@ -37,6 +38,8 @@ pub struct Config {
     pub admin: Admin,
     /// Who may scrape.
     pub metrics: MetricsConfig,
+    /// What agents may report about their model calls.
+    pub telemetry: Telemetry,
     /// What the daemon says about itself.
     pub log: Log,
     /// Where state lives.
@@ -109,6 +112,21 @@ pub struct MetricsConfig {
     pub max_tools: usize,
 }
 
+/// `telemetry`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Telemetry {
+    /// Loopback address of the OTLP/HTTP receiver; none: no receiver.
+    pub listen: Option<SocketAddr>,
+    /// Largest body of a request as it comes, in bytes.
+    pub max_body: usize,
+    /// Largest body once it is decompressed, in bytes.
+    pub max_unpacked: usize,
+    /// Requests a second of one user, in the long run.
+    pub requests_per_second: usize,
+    /// Bytes a second of one user, in the long run, as they come.
+    pub bytes_per_second: usize,
+}
+
 /// `log`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Log {
@@ -158,6 +176,13 @@ impl Default for Config {
                 allow_remote: false,
                 max_servers: 200,
                 max_tools: 400,
+            },
+            telemetry: Telemetry {
+                listen: Some(SocketAddr::from(([127, 0, 0, 1], 4318))),
+                max_body: 8 << 20,
+                max_unpacked: 16 << 20,
+                requests_per_second: 20,
+                bytes_per_second: 4 << 20,
             },
             log: Log {
                 level: tracing::level_filters::LevelFilter::INFO,

@@ -23,6 +23,8 @@ pub mod replay;
 mod servers;
 pub mod sink;
 pub mod stream;
+pub mod verdict;
+pub mod waste;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,6 +86,8 @@ pub enum Command {
         /// Its shares, by server instance.
         done: oneshot::Sender<Vec<(u64, Point)>>,
     },
+    /// What was found about wasted tokens.
+    Waste(waste::Output),
     /// A new configuration, checked.
     Reload(Box<Config>),
     /// A new policy, checked.
@@ -240,6 +244,7 @@ impl Engine {
                         self.judging.hand(Work::Baseline { decided, by, done });
                     }
                     Some(Command::Usage { usage, done }) => self.judging.hand(Work::Usage { usage, done }),
+                    Some(Command::Waste(output)) => self.judging.hand(Work::Waste(output)),
                     Some(Command::Reload(config)) => self.reload(*config),
                     Some(Command::Policy(policy)) => self.judging.hand(Work::Policy(policy)),
                     Some(Command::Gate(ask)) => self.judging.hand(Work::Gate(ask)),

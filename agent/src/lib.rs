@@ -8,5 +8,8 @@ pub mod config;
 pub mod discover;
 pub mod engine;
 pub mod fatal;
+pub mod managed;
 pub mod policy_file;
 pub mod salt;
+pub mod telemetry;
+pub mod wrap;

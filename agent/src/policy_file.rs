@@ -12,6 +12,9 @@ use crate::config::trusted_text;
 /// Where the policy stands unless the command line says otherwise.
 pub const INSTALLED: &str = "/etc/kams/policy.yaml";
 
+/// Largest policy or document, in bytes: what the policy's own reader takes.
+pub(crate) const MAX_BYTES: u64 = 8 << 20;
+
 /// Where a policy comes from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicySource {
@@ -54,7 +57,7 @@ impl PolicySource {
 
     /// Reads and checks it.
     pub fn load(&self) -> Result<Policy, PolicyError> {
-        match trusted_text(&self.path, self.explicit).map_err(PolicyError::File)? {
+        match trusted_text(&self.path, self.explicit, MAX_BYTES).map_err(PolicyError::File)? {
             Some(text) => {
                 let beside = Beside {
                     folder: self.path.parent().unwrap_or(Path::new("/")),
@@ -79,7 +82,7 @@ impl Files for Beside<'_> {
         if name.contains('/') {
             return Err("documents stand beside the policy: give a file name without folders".to_owned());
         }
-        match trusted_text(&self.folder.join(name), self.explicit) {
+        match trusted_text(&self.folder.join(name), self.explicit, MAX_BYTES) {
             Ok(Some(text)) => Ok(text),
             Ok(None) => Err("no such file beside the policy".to_owned()),
             Err(problem) => Err(problem.to_string()),

@@ -79,9 +79,14 @@ fn main() {
             black_box(score(&text, Channel::Result));
             let mut times: Vec<f64> = (0..runs)
                 .map(|_| {
-                    let start = Instant::now();
+                    let (start, spent) = (Instant::now(), processor_time());
                     black_box(score(black_box(&text), Channel::Result));
-                    start.elapsed().as_secs_f64() * 1e6
+                    let wall = start.elapsed().as_secs_f64() * 1e6;
+                    // Other programs on the machine are not what is measured.
+                    match (spent, processor_time()) {
+                        (Some(a), Some(b)) => (b - a) * 1e6,
+                        _ => wall,
+                    }
                 })
                 .collect();
             times.sort_by(f64::total_cmp);
@@ -102,4 +107,11 @@ fn main() {
     if failed && !slow_machine {
         std::process::exit(1);
     }
+}
+
+/// Seconds that this thread has run so far, where the kernel tells.
+fn processor_time() -> Option<f64> {
+    let line = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanoseconds: f64 = line.split(' ').next()?.parse().ok()?;
+    Some(nanoseconds / 1e9)
 }

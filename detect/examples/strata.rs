@@ -13,8 +13,16 @@ fn main() {
     let show = std::env::args().skip_while(|a| a != "--show").nth(1);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpora");
     let mut table: BTreeMap<(String, String, String), Vec<(f64, bool)>> = BTreeMap::new();
-    for file in ["tooldesc", "toolresult", "foreign"] {
-        let Ok(lines) = std::fs::read_to_string(folder.join(format!("{file}.open.jsonl"))) else {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/texts.jsonl");
+    let files = ["tooldesc", "toolresult", "foreign"].map(|f| folder.join(format!("{f}.open.jsonl")));
+    let other = std::env::args().skip_while(|a| a != "--file").nth(1);
+    let files = match other {
+        Some(path) => vec![path.into()],
+        None if std::env::args().any(|a| a == "--own") => vec![own],
+        None => files.to_vec(),
+    };
+    for file in files {
+        let Ok(lines) = std::fs::read_to_string(&file) else {
             println!("no corpora at {}", folder.display());
             return;
         };
@@ -40,13 +48,22 @@ fn main() {
             let bad = field("label") == "malicious";
             let limit = if channel == Channel::Result { 0.55 } else { 0.30 };
             let stratum = field("stratum");
+            let stratum = if field("split").is_empty() {
+                stratum
+            } else {
+                format!("{stratum} {}", field("split"))
+            };
             // Odd and even groups: one half is for tuning, the other for checking.
             let half = field("group")
                 .bytes()
                 .fold(7_u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)))
                 % 2
                 == 1;
-            if show.as_deref() == Some(stratum.as_str()) && (found.value >= limit) != bad {
+            // What is held back is counted and never looked at one by one.
+            if field("split") != "held"
+                && show.as_deref() == Some(stratum.as_str())
+                && (found.value >= limit) != bad
+            {
                 println!(
                     "{} {kind} {:.2} {}",
                     field("id"),
@@ -78,7 +95,7 @@ fn main() {
         }
     }
     println!(
-        "{:20} {:10} {:11} {:>5} {:>8} {:>8}   half A / half B at 0.30, 0.55",
+        "{:20} {:10} {:17} {:>5} {:>8} {:>8}   half A / half B at 0.30, 0.55",
         "kind", "label", "stratum", "rows", ">=0.30", ">=0.55"
     );
     for ((kind, label, stratum), scores) in &table {
@@ -90,7 +107,7 @@ fn main() {
         };
         let of = |half: bool| scores.iter().filter(|s| s.1 == half).count();
         println!(
-            "{kind:20} {label:10} {stratum:11} {:5} {:8} {:8}   {}/{} {}/{}   {}/{} {}/{}",
+            "{kind:20} {label:10} {stratum:17} {:5} {:8} {:8}   {}/{} {}/{}   {}/{} {}/{}",
             scores.len(),
             over(0.30, None),
             over(0.55, None),

@@ -44,6 +44,7 @@ mod definition;
 mod drift;
 mod inspect;
 mod lexicon;
+pub mod linear;
 mod schema;
 mod scorer;
 mod sentence;
@@ -58,4 +59,4 @@ pub use inspect::{
 };
 pub use scorer::{Hit, Score, score};
 pub use sentence::Channel;
-pub use squatting::{SQUATTING, deceptive_name, shadowing};
+pub use squatting::{Names, SQUATTING, deceptive_name, shadowing};

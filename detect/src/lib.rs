@@ -10,6 +10,7 @@ pub mod egress;
 pub mod finding;
 pub mod integrity;
 pub mod redact;
+pub mod relay;
 pub mod text;
 pub mod waste;
 

@@ -12,6 +12,7 @@
 //! - Images are compared by exact digest only. The perceptual hash is optional there as well, and off by default.
 //! - Of several images sent again and again, the one in the longest row is told; there, any of them.
 //! - Side calls (titles, summaries), known from telemetry, are no turns of `context_bloat`.
+//! - Where a source does not tell what the person sees, pauses and typed prompts stand for it in `zombie`.
 //! - A reported cause stays quiet for `repeat_seconds`; there, for 5 s.
 //! - Jaccard has its own default threshold, 0.85, as the seed says.
 //!
@@ -46,6 +47,7 @@ mod rule;
 mod session;
 mod similarity;
 mod spelling;
+mod stake;
 pub mod telemetry;
 #[cfg(test)]
 mod testing;
@@ -59,12 +61,8 @@ mod zombie;
 
 pub use advice::advice;
 pub use call::{Arguments, Compared, Field, LlmCall, MAX_TOOL_CALLS, Media, ToolCall, Usage, digest};
-pub use config::{
-    Config, ContextBloat, ModelMisroute, NoKnobs, RepairLoop, RerankThrash, RetrievalThrash, RetryStorm,
-    ToolDefinitionBloat, ToolLoop, VisionCostConcentration, VisionHighDetailMisroute, VisionReUpload,
-    VoiceSwitchingLoop, Zombie,
-};
-pub use mcp::{MCP_RULES, McpCall};
+pub use config::{Config, KNOBS, Knob};
+pub use mcp::{MCP_RULES, McpCall, failed, listed};
 pub use request::{MAX_TURNS, Request, ToolDefinitions, Turn};
 pub use rule::{Firing, Rule};
 pub use session::{MAX_ARGUMENT_BYTES, MAX_RECORDS, Record, Session};
@@ -155,6 +153,8 @@ impl Monitor {
                 continue;
             };
             let cause = (rule, firing.subject);
+            let mut firing = firing;
+            stake::add(&mut firing, &watched.session, call, &self.config);
             let quiet = watched
                 .reported
                 .get(&cause)
@@ -166,6 +166,13 @@ impl Monitor {
         }
         self.shrink();
         findings
+    }
+
+    /// A tool called in the session `key` answered with `bytes` of context.
+    pub fn answered(&mut self, key: &str, tool: &str, bytes: u64) {
+        if let Some(watched) = self.sessions.get_mut(key) {
+            watched.session.answered(tool, bytes);
+        }
     }
 
     fn shrink(&mut self) {

@@ -23,6 +23,11 @@ pub const DURATION_BUCKETS: [f64; 14] = [
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];
 
+/// Bounds, in seconds, for the time of a verdict: from that of a short message to that of 16 MiB.
+pub const VERDICT_BUCKETS: [f64; 10] = [
+    0.000_02, 0.000_05, 0.000_1, 0.000_25, 0.001, 0.005, 0.025, 0.1, 0.25, 1.0,
+];
+
 /// Limits on label values that servers and agents choose.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LabelLimits {
@@ -79,6 +84,11 @@ pub struct Metrics {
     restrictions: IntGaugeVec,
     decision_head: IntGaugeVec,
     waste: IntCounterVec,
+    waste_dropped: IntCounterVec,
+    llm_calls: IntCounterVec,
+    telemetry_requests: IntCounterVec,
+    relay_failmode: IntCounterVec,
+    relay_verdict: HistogramVec,
     feed_missed: IntCounterVec,
 }
 
@@ -113,6 +123,7 @@ impl Metrics {
                 ],
             )?,
         )?;
+        let verdicts = HistogramOpts::new("kams_relay_verdict_seconds", "Time that a verdict took.");
         Ok(Self {
             servers_seen: Cap::new(limits.servers, limits.servers),
             tools_seen: Cap::new(limits.tools, (limits.tools / 4).max(1)),
@@ -223,7 +234,35 @@ impl Metrics {
                 "Number of the newest decision record; its hash shows a cut chain.",
                 &["hash"],
             )?,
+            relay_failmode: counters(
+                r,
+                "kams_relay_failmode_total",
+                "Messages that relays decided on by themselves, by what they did.",
+                &["mode"],
+            )?,
+            relay_verdict: register(
+                r,
+                HistogramVec::new(verdicts.buckets(VERDICT_BUCKETS.to_vec()), &[])?,
+            )?,
             waste: counters(r, "kams_waste_total", "Waste findings by rule.", &["rule"])?,
+            waste_dropped: counters(
+                r,
+                "kams_waste_dropped_total",
+                "Observations that the waste rules had no room for.",
+                &["source"],
+            )?,
+            llm_calls: counters(
+                r,
+                "kams_llm_calls_total",
+                "Model calls and steps of their sessions that were reported.",
+                &["source"],
+            )?,
+            telemetry_requests: counters(
+                r,
+                "kams_telemetry_requests_total",
+                "Reports of model calls, and what became of them.",
+                &["signal", "result"],
+            )?,
             feed_missed: counters(
                 r,
                 "kams_follower_missed_total",

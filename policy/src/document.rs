@@ -10,7 +10,7 @@ use crate::file::runs::Labels;
 use crate::glob::Glob;
 use crate::logic::Expr;
 
-pub(crate) use read::read_entry;
+pub(crate) use read::{MAX_DOCUMENTS, read_entry};
 
 /// Where in the path of a message a rule is asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -48,6 +48,15 @@ impl Status {
         ("active", Self::Published),
         ("archived", Self::Archived),
     ];
+
+    /// The name in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::Published => "published",
+            Self::Archived => "archived",
+        }
+    }
 }
 
 /// Which agents and labels a document is for; an empty list is all.

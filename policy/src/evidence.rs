@@ -38,6 +38,8 @@ pub enum RecordKind {
     Finding,
     /// A restriction was added, lifted or ended.
     Restriction,
+    /// An exception outside the policy file was added, removed or ended.
+    Exception,
     /// A run ended.
     RunEnd,
 }
@@ -86,7 +88,7 @@ pub struct Body {
     /// The person who decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver: Option<String>,
-    /// Order number of the call in the run, or the number of the approval.
+    /// Order number of the call in the run, or the number of the approval, restriction or exception.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<u64>,
 }

@@ -1,5 +1,7 @@
 //! Exceptions: findings that a named person has accepted, for a stated reason, until a stated day.
 
+pub(crate) mod set;
+
 use crate::matcher::{Matcher, View};
 use crate::problem::{Level, Problem, Source};
 use crate::reader::Reader;
@@ -21,6 +23,8 @@ pub struct Exception {
     pub reason: String,
     /// End, wall clock in milliseconds.
     pub expires_ms: u64,
+    /// Line of the text that it was read from.
+    pub line: u32,
 }
 
 impl Exception {
@@ -116,6 +120,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Exception> {
         owner: owner?.0,
         reason: reason?.0,
         expires_ms: expires?,
+        line: node.place.line,
     })
     .filter(|_| narrow)
 }

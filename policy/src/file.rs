@@ -6,6 +6,7 @@ pub(crate) mod rules;
 pub(crate) mod runs;
 pub(crate) mod servers;
 pub(crate) mod thresholds;
+pub(crate) mod waste;
 
 use sha2::{Digest, Sha256};
 
@@ -22,6 +23,7 @@ pub(crate) const KEYS: &[&str] = &[
     "mode",
     "fail",
     "thresholds",
+    "waste",
     "servers",
     "rules",
     "exceptions",
@@ -83,6 +85,9 @@ pub(crate) fn load(name: &str, text: &str, files: &dyn Files) -> Result<Policy, 
         }
         if let Some(node) = fields.get("thresholds") {
             policy.thresholds = thresholds::read(&mut reader, node);
+        }
+        if let Some(node) = fields.get("waste") {
+            policy.waste = waste::read(&mut reader, node);
         }
         if let Some(node) = fields.get("servers") {
             policy.servers = servers::read(&mut reader, node);

@@ -14,7 +14,7 @@ use crate::checkpoint::Checkpoint;
 use crate::decide::{Call, Decision, Finding, Hit, Start, Subject};
 use crate::document::Point;
 use crate::evidence::{Chain, Record, RecordKind};
-use crate::exception::Exception;
+use crate::exception::set::{ExceptionError, ExceptionSet, KeptException};
 use crate::matcher::Baseline;
 use crate::mode::Mode;
 use crate::policy::Policy;
@@ -96,7 +96,7 @@ pub struct Gate {
     /// Requests for approval.
     pub approvals: ApprovalQueue,
     /// Exceptions kept outside the file.
-    pub exceptions: Vec<Exception>,
+    pub exceptions: ExceptionSet,
     chain: Chain,
     outbox: Vec<Record>,
     /// Rules that could not be evaluated, in all.
@@ -170,6 +170,9 @@ impl Gate {
         for restriction in self.restrictions.expire(now) {
             self.record_restriction(&restriction, "ended", None, now);
         }
+        for (kept, exception) in self.exceptions.expire(now) {
+            self.record_exception(&kept, &exception, "ended", None, now);
+        }
     }
 
     fn run_ended(&mut self, user: &str, run: &Run, now: Now) {
@@ -183,7 +186,7 @@ impl Gate {
 
     /// What to do about a finding. A restriction that it leads to is in force at once.
     pub fn finding(&mut self, finding: &Finding<'_>, run: &str, now: Now) -> Decision {
-        let mut decision = self.policy.on_finding(finding, &self.exceptions, now);
+        let mut decision = self.policy.on_finding(finding, self.exceptions.exceptions(), now);
         self.restrict(&mut decision, now);
         if decision.rule.is_some() {
             self.record_decision(RecordKind::Finding, &finding.subject, run, &decision, None, now);
@@ -357,6 +360,16 @@ impl Gate {
         Ok(approval)
     }
 
+    /// Asks for the approval that a finding on an admitted call calls for, or uses up one that was given.
+    pub fn ask_approval(&mut self, decision: Decision, call: &ProposedCall<'_>, now: Now) -> CallVerdict {
+        let mut verdict = CallVerdict {
+            decision,
+            ..CallVerdict::default()
+        };
+        self.hold(&mut verdict, call, call.subject.tool.unwrap_or_default(), now);
+        verdict
+    }
+
     /// Records requests that were settled elsewhere, such as those that a restart denied.
     pub fn note_approvals(&mut self, approvals: &[Approval], now: Now) {
         for approval in approvals {
@@ -376,6 +389,36 @@ impl Gate {
         let lifted = self.restrictions.lift(id)?;
         self.record_restriction(&lifted, "lifted", Some(by), now);
         Some(lifted)
+    }
+
+    /// Adds an exception outside the file; `by` is who did. It counts from the next finding on.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub fn add_exception(&mut self, text: &str, by: &str, now: Now) -> Result<KeptException, ExceptionError> {
+        let kept = self.exceptions.add(text, by, now)?.clone();
+        if let Some(exception) = self.exceptions.exceptions().last().cloned() {
+            self.record_exception(&kept, &exception, "added", Some(by), now);
+        }
+        Ok(kept)
+    }
+
+    /// Takes an exception away that was added outside the file.
+    pub fn remove_exception(&mut self, id: u64, by: &str, now: Now) -> Option<KeptException> {
+        let (kept, exception) = self.exceptions.remove(id)?;
+        self.record_exception(&kept, &exception, "removed", Some(by), now);
+        Some(kept)
+    }
+
+    /// Records the end of runs that a restart cut off: their facts were in memory. Approvals of their calls lapse.
+    pub fn note_lost_runs<'r>(&mut self, runs: impl IntoIterator<Item = (&'r str, &'r str)>, now: Now) {
+        for (user, run) in runs {
+            for approval in self.approvals.end_run(user, run) {
+                self.record_approval(&approval, now);
+            }
+            let body = self.body(RecordKind::RunEnd, user, run, "cut_off_by_restart");
+            self.append(body, now);
+        }
     }
 
     /// The refusal of a restriction in force, in enforce mode on a relayed stream.

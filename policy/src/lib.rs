@@ -58,6 +58,7 @@ pub use evidence::{
     Body, Chain, Fault, GENESIS, Head, Record, RecordKind, Verified, export_chain, export_run, verify,
 };
 pub use exception::Exception;
+pub use exception::set::{ExceptionError, ExceptionSet, KeptException};
 pub use explain::{Explanation, RuleVerdict};
 pub use file::runs::{FactDecl, Labels, RunPolicy};
 pub use file::{Files, NoFiles};

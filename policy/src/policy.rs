@@ -88,7 +88,7 @@ impl Default for ApprovalPolicy {
     }
 }
 
-/// Numbers that detectors take from the policy: detector (or waste rule), knob, value.
+/// Numbers that detectors take from the policy: detector, knob, value.
 pub type Thresholds = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// A checked and compiled policy. It only exists if its file had no error.
@@ -99,6 +99,7 @@ pub struct Policy {
     pub(crate) mode: Mode,
     pub(crate) fail: Fail,
     pub(crate) thresholds: Thresholds,
+    pub(crate) waste: kams_detect::waste::Config,
     pub(crate) servers: Vec<ServerEntry>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) index: Index,
@@ -171,6 +172,11 @@ impl Policy {
     /// Detector numbers.
     pub const fn thresholds(&self) -> &Thresholds {
         &self.thresholds
+    }
+
+    /// Knobs of the waste rules.
+    pub const fn waste(&self) -> &kams_detect::waste::Config {
+        &self.waste
     }
 
     /// A detector number, such as `threshold("integrity.description_delta", "high")`.

@@ -97,7 +97,7 @@ impl Source<'_> {
             .chars()
             .skip(from)
             .take(EXCERPT)
-            .map(|c| if c.is_control() { ' ' } else { c })
+            .map(|c| if acts(c) { ' ' } else { c })
             .collect();
         let mark = u32::try_from(column - from.min(column - 1)).unwrap_or(1);
         let left = u32::try_from(excerpt.chars().count()).unwrap_or(0);
@@ -109,8 +109,8 @@ impl Source<'_> {
             level,
             line: place.line,
             column: place.column,
-            message,
-            suggestion,
+            message: shown(message),
+            suggestion: suggestion.map(shown),
             excerpt,
             mark,
             width,
@@ -123,6 +123,29 @@ impl Source<'_> {
         self.text
             .get(start as usize..(start as usize).checked_add(len as usize)?)
     }
+}
+
+/// Whether a character does something to a terminal instead of being seen.
+fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// A text in which all is seen; line breaks stay, since parsers write some.
+fn shown(text: String) -> String {
+    if !text.contains(|c| acts(c) && c != '\n') {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if acts(c) && c != '\n' {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// The nearest of `candidates`, when it is near enough to be a slip of the keyboard.

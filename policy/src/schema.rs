@@ -3,9 +3,11 @@
 //! It is a file beside this crate, and a test holds it against the keys that the reader accepts, so neither can
 //! move alone. The detector numbers are filled in from the table that checks them.
 
+use kams_detect::waste::{KNOBS as KNOBS_OF_WASTE, Rule};
 use serde_json::{Map, Value as Json, json};
 
 use crate::file::thresholds::KNOBS;
+use crate::file::waste;
 
 const SCHEMA: &str = include_str!("../schema.json");
 
@@ -27,7 +29,33 @@ pub fn schema() -> Json {
     if let Some(place) = schema.pointer_mut("/properties/thresholds/properties") {
         *place = Json::Object(detectors);
     }
+    if let Some(place) = schema.pointer_mut("/properties/waste/properties") {
+        *place = Json::Object(waste());
+    }
     schema
+}
+
+fn waste() -> Map<String, Json> {
+    let number = |low: f64, high: f64| json!({"type": "number", "minimum": low, "maximum": high});
+    let mut sections: Map<String, Json> = waste::KEYS
+        .iter()
+        .map(|(name, low, high)| ((*name).to_owned(), number(*low, *high)))
+        .collect();
+    for rule in Rule::ALL {
+        let mut properties = Map::from_iter([(waste::ENABLED.to_owned(), json!({"type": "boolean"}))]);
+        for knob in KNOBS_OF_WASTE.iter().filter(|knob| knob.rule == rule.name()) {
+            let shape = knob.range.map_or_else(
+                || json!({"type": ["boolean", "string", "array"], "items": {"type": "string"}}),
+                |(low, high)| number(low, high),
+            );
+            properties.insert(knob.name.to_owned(), shape);
+        }
+        sections.insert(
+            rule.name().to_owned(),
+            json!({"type": "object", "additionalProperties": false, "properties": properties}),
+        );
+    }
+    sections
 }
 
 #[cfg(test)]
@@ -75,5 +103,7 @@ mod tests {
             .collect();
         assert_eq!(actions, Action::ALL.map(Action::name));
         assert_eq!(keys(&schema, "/properties/thresholds").len(), 7);
+        assert_eq!(keys(&schema, "/properties/waste").len(), 17);
+        assert!(keys(&schema, "/properties/waste/properties/tool_loop").contains("polling_tools"));
     }
 }

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use kams_detect::finding::{Kind, Severity};
+use kams_detect::waste::Rule;
 use kams_policy::{
     Action, Baseline, Call, Decision, Exception, Fail, Finding, Level, Mode, Network, NoFiles, Now, Outcome,
     Policy, Problem, RuleVerdict, Start, Subject,
@@ -446,5 +447,35 @@ fn an_empty_or_foreign_text_is_refused_with_words() {
     for user in ["1000", "no"] {
         f.subject.user = user;
         assert_eq!(decide(&numbers, &f).rule.as_deref(), Some("12"));
+    }
+}
+
+#[test]
+fn waste_rules_have_their_knobs_and_their_switch() {
+    let policy = load(
+        "version: 1\nwaste:\n  min_confidence: 0.7\n  zombie: {enabled: false}\n  tool_loop: {min_calls: 4, polling_tools: [get_build], similarity_metric: jaccard}\n",
+    );
+    let waste = policy.waste();
+    assert!((waste.min_confidence - 0.7).abs() < f64::EPSILON);
+    assert!(!waste.enabled(Rule::Zombie) && waste.enabled(Rule::ToolLoop));
+    assert_eq!(waste.tool_loop.min_calls, 4);
+    assert_eq!(waste.tool_loop.polling_tools, ["get_build"]);
+    assert!((waste.tool_loop.threshold() - 0.85).abs() < f64::EPSILON);
+
+    let all = problems(
+        "version: 1\nthresholds: {waste.tool_loop: {min_calls: 4}}\nwaste:\n  min_confidence: 2\n  tool_lop: {}\n  tool_loop: {min_calls: 1, min_cals: 4, similarity_metric: cosine, polling_tools: 3}\n  zombie: {enabled: never}\n",
+    );
+    let shown = show(&all);
+    for words in [
+        "under `waste:`, as `tool_loop:",
+        "waste.min_confidence must be between 0 and 1",
+        "did you mean `tool_loop`?",
+        "waste.tool_loop.min_calls must be between 2 and 200",
+        "did you mean `min_calls`?",
+        "waste.tool_loop.similarity_metric",
+        "waste.tool_loop.polling_tools",
+        "waste.zombie.enabled must be true or false",
+    ] {
+        assert!(shown.contains(words), "{words} is missing in\n{shown}");
     }
 }

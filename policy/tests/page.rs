@@ -20,7 +20,7 @@ fn blocks() -> Vec<&'static str> {
 fn every_example_loads_without_a_warning_and_the_tests_pass() {
     let (tests, policies): (Vec<&str>, Vec<&str>) =
         blocks().into_iter().partition(|b| b.starts_with("# tests"));
-    assert_eq!((policies.len(), tests.len()), (4, 1));
+    assert_eq!((policies.len(), tests.len()), (5, 1));
     for text in &policies {
         let policy = Policy::load("page.yaml", text, &NoFiles).unwrap_or_else(|p| {
             let all: Vec<String> = p.iter().map(ToString::to_string).collect();

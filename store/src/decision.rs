@@ -1,4 +1,5 @@
-//! Decision records in their order, and the state they lead to: restrictions and requests for approval.
+//! Decision records in their order, and the state they lead to: restrictions, requests for approval and
+//! exceptions.
 //!
 //! Records are written behind the verdict, so a kill can take the last ones. [`HeadFile`] remembers the newest
 //! number that was handed out, in the page cache at once: the next start then knows what is missing.
@@ -34,13 +35,15 @@ pub struct DecisionRow {
     pub record: String,
 }
 
-/// State of one restriction or one request for approval.
+/// State of one restriction, one request for approval or one exception.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Held {
     /// A restriction in force.
     Restriction,
     /// A request for approval that waits, or an approval that is not used yet.
     Approval,
+    /// An exception outside the policy file.
+    Exception,
 }
 
 impl Held {
@@ -48,6 +51,7 @@ impl Held {
         match self {
             Self::Restriction => "restriction",
             Self::Approval => "approval",
+            Self::Exception => "exception",
         }
     }
 }

@@ -57,6 +57,16 @@ const MIGRATIONS: &[&str] = &["
         body TEXT NOT NULL,              -- JSON
         PRIMARY KEY (kind, id)
     ) WITHOUT ROWID;
+", "
+    CREATE TABLE held_now (
+        kind TEXT NOT NULL CHECK (kind IN ('restriction', 'approval', 'exception')),
+        id INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (kind, id)
+    ) WITHOUT ROWID;
+    INSERT INTO held_now SELECT kind, id, body FROM held;
+    DROP TABLE held;
+    ALTER TABLE held_now RENAME TO held;
 "];
 
 /// Brings the schema to the newest version, each step in a transaction of its own.

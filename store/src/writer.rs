@@ -49,7 +49,7 @@ pub enum WriteOp {
     Finding(Box<FindingRow>),
     /// Add a record of the decision chain.
     Decision(Box<DecisionRow>),
-    /// Remember the state of a restriction or a request for approval; without a body, forget it.
+    /// Remember the state of a restriction, a request for approval or an exception; without a body, forget it.
     Held {
         /// Which.
         kind: Held,

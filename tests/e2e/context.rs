@@ -15,6 +15,7 @@ use libtest_mimic::{Completion, Failed, Trial};
 
 /// The driver programs of this crate.
 pub(crate) const BOX: &str = env!("CARGO_BIN_EXE_kams-box");
+pub(crate) const DESK_SERVER: &str = env!("CARGO_BIN_EXE_desk-server");
 pub(crate) const FORM_AGENT: &str = env!("CARGO_BIN_EXE_form-agent");
 pub(crate) const FORM_SERVER: &str = env!("CARGO_BIN_EXE_form-server");
 pub(crate) const LINE_AGENT: &str = env!("CARGO_BIN_EXE_line-agent");

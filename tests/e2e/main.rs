@@ -7,6 +7,7 @@
 mod agents;
 mod context;
 mod forms;
+mod policy;
 mod servers;
 mod transcripts;
 mod trouble;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         servers::trials(&context),
         agents::trials(&context),
         forms::trials(&context),
+        policy::trials(&context),
         trouble::trials(&context),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()

@@ -69,6 +69,11 @@ impl Events {
 impl Kams {
     /// Starts the daemon of the folder `programs`, with `extra` lines of configuration, and waits until it watches.
     pub fn start(programs: &Path, extra: &str) -> Result<Self> {
+        Self::start_under(programs, extra, &[])
+    }
+
+    /// The same under a policy: files of the folder `policy`, by name; `policy.yaml` is the one that counts.
+    pub fn start_under(programs: &Path, extra: &str, policy: &[(&str, &str)]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("kams-daemon-").tempdir()?;
         // Other users must get to the socket.
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
@@ -82,10 +87,44 @@ impl Kams {
         );
         std::fs::create_dir(path("state"))?;
         std::fs::write(path("kams.yaml"), config)?;
+        if !policy.is_empty() {
+            std::fs::create_dir(path("policy"))?;
+        }
+        for (name, text) in policy {
+            std::fs::write(path("policy").join(name), text)?;
+        }
+        Self::run(programs, dir, metrics)
+    }
+
+    /// Starts a daemon in the folder that an earlier one left, ended or not.
+    pub fn restart(mut self) -> Result<Self> {
+        for child in [&mut self.daemon, &mut self.follower] {
+            if matches!(child.try_wait(), Ok(None)) {
+                rustix::process::kill_process(
+                    rustix::process::Pid::from_child(child),
+                    rustix::process::Signal::TERM,
+                )?;
+                ensure!(wait(child, STOP)?.is_some(), "a process outlives SIGTERM");
+            }
+        }
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir()?);
+        Self::run(&self.programs, dir, self.metrics)
+    }
+
+    fn run(programs: &Path, dir: TempDir, metrics: SocketAddr) -> Result<Self> {
+        let path = |name: &str| dir.path().join(name);
+        // What an earlier one left.
+        if path("ready").exists() {
+            std::fs::remove_file(path("ready"))?;
+        }
         let ready = UnixDatagram::bind(path("ready"))?;
         ready.set_read_timeout(Some(Duration::from_millis(200)))?;
         let log = File::create(path("kamsd.log"))?;
-        let mut daemon = Command::new(programs.join("kamsd"))
+        let mut command = Command::new(programs.join("kamsd"));
+        if path("policy").exists() {
+            command.arg("--policy").arg(path("policy/policy.yaml"));
+        }
+        let mut daemon = command
             .arg("--config")
             .arg(path("kams.yaml"))
             .env("NOTIFY_SOCKET", path("ready"))
@@ -145,6 +184,47 @@ impl Kams {
     /// Its admin socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join("kams.sock")
+    }
+
+    /// A file of its policy.
+    pub fn policy(&self, name: &str) -> PathBuf {
+        self.dir.path().join("policy").join(name)
+    }
+
+    /// What `kams ARGS... -o json` says; an error where the exit status is above 1.
+    pub fn ask(&self, args: &[&str]) -> Result<serde_json::Value> {
+        let output = self.kams(&[args, &["-o", "json"]].concat())?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(
+            output.status.code().is_some_and(|code| code <= 1),
+            "kams {args:?}: {}: {said}\n{}",
+            output.status,
+            self.log()
+        );
+        serde_json::from_slice(&output.stdout).with_context(|| format!("kams {args:?}: {said}"))
+    }
+
+    /// Asks again and again until the answer satisfies `enough`.
+    pub fn ask_until(
+        &self,
+        args: &[&str],
+        what: &str,
+        enough: impl Fn(&serde_json::Value) -> bool,
+    ) -> Result<serde_json::Value> {
+        let start = Instant::now();
+        loop {
+            let answer = self.ask(args)?;
+            if enough(&answer) {
+                return Ok(answer);
+            }
+            ensure!(
+                start.elapsed() < PATIENCE,
+                "time is up before {what}: {answer}\n{}",
+                self.log()
+            );
+            // Answers come from tables that nobody announces.
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The end of its log.
@@ -235,6 +315,24 @@ impl Kams {
             .filter(|(sample, _)| sample.split('{').next() == Some(name))
             .map(|(_, value)| value)
             .sum())
+    }
+
+    /// Waits until a sample of the Prometheus endpoint, by name with labels as printed, has this value.
+    pub fn metric_until(&self, sample: &str, value: f64) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let found = self.metrics()?.get(sample).copied();
+            if found.is_some_and(|found| (found - value).abs() < 1e-9) {
+                return Ok(());
+            }
+            ensure!(
+                start.elapsed() < PATIENCE,
+                "{sample} is {found:?}, not {value}\n{}",
+                self.log()
+            );
+            // Nobody announces a change of a gauge.
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Sends a signal to the daemon.

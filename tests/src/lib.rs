@@ -7,6 +7,7 @@
 pub mod agents;
 pub mod churn;
 pub mod compare;
+pub mod desk;
 pub mod event;
 pub mod forms;
 pub mod kams;

@@ -14,6 +14,7 @@ mod run;
 mod setup;
 mod suite;
 mod tidy;
+mod train;
 mod vm;
 
 use std::process::ExitCode;
@@ -44,6 +45,8 @@ enum Command {
     Ebpf(ebpf::Options),
     /// Run a benchmark.
     Bench(bench::Arguments),
+    /// Fit the weights of the wording signal from the texts in detect/corpus.
+    Train(train::Arguments),
     /// Run the kernel-dependent tests on other kernels, under qemu.
     Vm(vm::Arguments),
 }
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Ebpf(options) => ebpf::run(options),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Train(arguments) => train::run(&arguments),
         Command::Vm(arguments) => vm::run(&arguments),
     };
     match outcome {

@@ -82,6 +82,22 @@ const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "weights",
+        run: || {
+            commands([with([
+                "run",
+                "-q",
+                "--locked",
+                "-p",
+                "kams-detect",
+                "--example",
+                "train",
+                "--",
+                "--check",
+            ])])
+        },
+    },
+    Step {
         name: "doc",
         run: || {
             tests(

@@ -11,6 +11,7 @@ mod control;
 pub mod doctor;
 mod event;
 mod functions;
+pub mod inet;
 mod iterators;
 mod loader;
 mod losses;

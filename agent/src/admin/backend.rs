@@ -77,6 +77,14 @@ pub enum BackendError {
         /// What to do first.
         remedy: String,
     },
+    /// More than the caller's share (429).
+    #[error("{message}")]
+    TooMany {
+        /// Of what.
+        message: String,
+        /// What to do.
+        remedy: String,
+    },
     /// Cannot be answered now (503).
     #[error("{message}")]
     Unavailable {
@@ -145,6 +153,21 @@ pub trait Backend: Send + Sync + 'static {
     fn usage(&self, _scope: Scope, _body: Value) -> Result<Value, BackendError> {
         Err(BackendError::Unsupported {
             name: "usage".to_owned(),
+        })
+    }
+
+    /// Whether this caller may report model calls now; asked before the body is read.
+    fn admit_report(&self, _viewer: &Viewer) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// How large the report was.
+    fn spend_report(&self, _viewer: &Viewer, _bytes: usize) {}
+
+    /// Model calls of the caller, `POST /v1/llm-calls`.
+    fn llm_calls(&self, _viewer: &Viewer, _body: Value) -> Result<Value, BackendError> {
+        Err(BackendError::Unsupported {
+            name: "llm-calls".to_owned(),
         })
     }
 

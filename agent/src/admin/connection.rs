@@ -53,11 +53,11 @@ impl Default for Limits {
 
 /// Counts open connections.
 #[derive(Debug, Default)]
-pub(super) struct Slots(Mutex<HashMap<u32, usize>>);
+pub(crate) struct Slots(Mutex<HashMap<u32, usize>>);
 
 impl Slots {
     /// A place for one more connection of `uid`, or none.
-    pub(super) fn take(self: &Arc<Self>, uid: u32, privileged: bool, limits: &Limits) -> Option<Slot> {
+    pub(crate) fn take(self: &Arc<Self>, uid: u32, privileged: bool, limits: &Limits) -> Option<Slot> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let total: usize = open.values().sum();
         let own = open.get(&uid).copied().unwrap_or(0);
@@ -78,7 +78,7 @@ impl Slots {
 
 /// One open connection.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     slots: Arc<Slots>,
     uid: u32,
 }
@@ -96,7 +96,7 @@ impl Drop for Slot {
 }
 
 /// Serves one request on one connection.
-pub(super) async fn serve<S>(stream: S, router: Router, limits: Limits)
+pub(crate) async fn serve<S>(stream: S, router: Router, limits: Limits)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -59,6 +59,9 @@ impl From<BackendError> for ApiError {
             BackendError::Refused { remedy, .. } => {
                 Self::new(StatusCode::CONFLICT, "refused", message, &remedy)
             }
+            BackendError::TooMany { remedy, .. } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", message, &remedy)
+            }
             BackendError::Unavailable { remedy, .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message, &remedy)
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Path as Segment, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http_body_util::{BodyExt, Limited};
@@ -38,6 +38,9 @@ const QUESTIONS: usize = 16;
 
 /// Largest report of usage, in bytes.
 const MAX_REPORT: usize = 16 * 1024;
+
+/// Largest report of model calls, in bytes: a request may hold images.
+const MAX_CALLS: usize = 8 << 20;
 
 /// Most records of one answer.
 const MAX_RECORDS: u64 = 10_000;
@@ -199,6 +202,7 @@ fn router() -> Router<Arc<Shared>> {
         .route("/v1/on", post(on))
         .route("/v1/off", post(off))
         .route("/v1/usage", post(usage))
+        .route("/v1/llm-calls", post(llm_calls))
         .route("/v1/query/{name}", get(query))
         .route("/v1/command/{name}", post(command))
         .fallback(no_route)
@@ -487,6 +491,40 @@ async fn usage(State(shared): Daemon, Extension(peer): Asker, body: Body) -> Sho
     let limit = shared.limits.body.min(MAX_REPORT);
     let body = read_json(&shared, body, limit).await?;
     let value = ask(&shared, move |b| Ok(b.usage(scope, body)?)).await?;
+    Ok(answer(StatusCode::OK, &value))
+}
+
+/// The caller's own model calls, from inside agents' trees too: it is they who make them.
+async fn llm_calls(State(shared): Daemon, Extension(peer): Asker, headers: HeaderMap, body: Body) -> Shown {
+    scope(&peer)?;
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    let json = kind.is_some_and(|kind| {
+        let word = kind.split(';').next().unwrap_or_default().trim();
+        word.eq_ignore_ascii_case("application/json")
+    });
+    if !json {
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return Err(ApiError::new(
+            status,
+            "wrong_type",
+            "the content type must be application/json",
+            "send the header content-type: application/json",
+        ));
+    }
+    // What goes beyond the caller's share need not be read.
+    let asker = Arc::clone(&peer);
+    ask(&shared, move |b| Ok(b.admit_report(&asker.viewer)?)).await?;
+    let limit = shared.limits.body.min(MAX_CALLS);
+    let body = read_body(&shared, body, limit).await?;
+    let value = ask(&shared, move |b| {
+        b.spend_report(&peer.viewer, body.len());
+        let value = kams_detect::waste::telemetry::read_json(&body)
+            .map_err(|error| ApiError::invalid(error.to_string(), "send one JSON object"))?;
+        Ok(b.llm_calls(&peer.viewer, value)?)
+    })
+    .await?;
     Ok(answer(StatusCode::OK, &value))
 }
 

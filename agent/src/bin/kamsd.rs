@@ -11,17 +11,23 @@ use clap::Parser;
 use kams_agent::admin::{AdminServer, Backend, Feed, Limits, MetricsServer, group_id};
 use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
+use kams_agent::engine::backend::calls::Ingest;
 use kams_agent::engine::counter::Counter;
 use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
 use kams_agent::engine::live::Live;
 use kams_agent::engine::registry::Registry;
+use kams_agent::engine::verdict::{Effect, Relays};
+use kams_agent::engine::waste::worker;
 use kams_agent::engine::{Command, Engine, EngineError, Shared};
 use kams_agent::fatal::EndsAll;
 use kams_agent::policy_file::PolicySource;
 use kams_agent::policy_file::in_force::PolicyInForce;
 use kams_agent::policy_file::watch::watch_policy;
 use kams_agent::salt;
+use kams_agent::telemetry::quota::Quota;
+use kams_agent::telemetry::sender::Senders;
+use kams_agent::telemetry::{self, Receiver};
 use kams_export::metrics::{LabelLimits, Metrics};
 use kams_export::view::Time;
 use kams_policy::Policy;
@@ -166,31 +172,54 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let store = Arc::new(store);
     metrics.policy_reload(Some(rules.hash()));
     let rules = Arc::new(rules);
-    let judge = Judge::new(Arc::clone(&rules), salt, Some(Arc::clone(&store)));
+    let mut judge = Judge::new(Arc::clone(&rules), salt, Some(Arc::clone(&store)));
+    let missing = judge.gate.missing().clone();
     let current = Arc::new(ArcSwap::from_pointee(config.clone()));
     let (commands, queue) = mpsc::channel(64);
+    let desk = worker::start(rules.waste().clone(), commands.clone(), Arc::clone(&metrics))?;
+    judge.look_for_waste_with(desk.clone());
+    let quota = Arc::new(Quota::new(
+        config.telemetry.requests_per_second,
+        config.telemetry.bytes_per_second,
+    ));
+    let senders = Arc::new(Senders::new(Arc::clone(&live.registry)));
+    let receiver = telemetry_receiver(&config);
     let in_force = Arc::new(PolicyInForce::new(
         policy.clone(),
         rules,
         commands.clone(),
         Arc::clone(&metrics),
     ));
-    let backend: Arc<dyn Backend> = Arc::new(DaemonBackend::new(
+    let ingest = Ingest {
+        desk: desk.clone(),
+        quota: Arc::clone(&quota),
+        senders: Arc::clone(&senders),
+        listen: receiver.as_ref().map(Receiver::address),
+    };
+    let backend = DaemonBackend::new(
         live.clone(),
         Arc::clone(&shared),
         commands.clone(),
         Arc::clone(&current),
         store,
         Arc::clone(&in_force),
-    ));
+    );
+    let backend: Arc<dyn Backend> = Arc::new(backend.with_ingest(ingest).with_missing(&missing));
     let (stop, stopped) = watch::channel(false);
-    let engine = start_engine(config, live, shared, judge, queue).await?;
+    let door = config.admin.socket.with_file_name("relay.sock");
+    let own = kams_relay::identity::uid();
+    let relays = Relays::listen(&door, Some(own), &live, Box::new(carry_out))
+        .with_context(|| format!("relays cannot be served at {}", door.display()))?;
+    let engine = start_engine(config, live, shared, judge, relays, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
         let path = policy.path().display();
         tracing::warn!(%error, "{path}: changes are not noticed; `kams policy reload` or SIGHUP reads it again");
     }
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(admin.serve(Arc::clone(&backend), Arc::clone(&metrics), stopped.clone()));
+    if let Some(receiver) = receiver {
+        tasks.spawn(receiver.serve(quota, senders, desk, Arc::clone(&metrics), stopped.clone()));
+    }
     if let Some(scrape) = scrape {
         tasks.spawn(scrape.serve(backend, Arc::clone(&metrics), stopped));
     }
@@ -222,12 +251,38 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     ended
 }
 
+/// The receiver of reports; none where it is off. One that cannot listen is no reason not to watch: another collector
+/// may have the port.
+fn telemetry_receiver(config: &Config) -> Option<Receiver> {
+    let address = config.telemetry.listen?;
+    let limits = telemetry::Limits::of(config.telemetry.max_body, config.telemetry.max_unpacked);
+    Receiver::bind(address, limits)
+        .inspect_err(|error| {
+            tracing::error!("{error}: agents cannot report their model calls; set `telemetry.listen` to another address, or off");
+        })
+        .ok()
+}
+
+/// What policy wants done beyond messages, as far as it is not the relay's own.
+fn carry_out(effect: Effect) {
+    match effect {
+        // Its relay has ended both streams; a wrapped server is killed by its parent.
+        Effect::KillServer { server_id, pid } => {
+            tracing::warn!(server_id, pid, "policy ended a server's connection");
+        }
+        Effect::CutNetwork { server_id, pid } => {
+            tracing::warn!(server_id, pid, "policy wants this server off the network");
+        }
+    }
+}
+
 /// Starts the sensor and the engine's thread; returns once every probe is proved.
 async fn start_engine(
     config: Config,
     live: Live,
     shared: Arc<Shared>,
     judge: Judge,
+    relays: Relays,
     commands: mpsc::Receiver<Command>,
 ) -> Result<std::thread::JoinHandle<()>> {
     let (ready, started) = tokio::sync::oneshot::channel::<Result<(), EngineError>>();
@@ -240,7 +295,7 @@ async fn start_engine(
             }
         };
         let _ends_all = EndsAll("engine");
-        let judging = match Judging::start(judge, live.clone()) {
+        let judging = match Judging::start(judge, live.clone(), Some(relays)) {
             Ok(judging) => judging,
             Err(error) => {
                 drop(ready.send(Err(EngineError::Thread(error))));

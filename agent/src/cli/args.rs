@@ -8,9 +8,12 @@ use kams_export::view::{EventKind, Time};
 
 use super::baseline::Baseline;
 use super::detect::Detect;
+use super::exceptions::Exceptions;
 use super::policy::PolicyCommand;
 use super::runs::{Approvals, Restrictions, Runs};
 use super::scan::Scan;
+use super::telemetry::Telemetry;
+use super::waste::Waste;
 use crate::admin::Selection;
 
 /// See and judge the MCP traffic of the AI agents on this host.
@@ -120,12 +123,20 @@ pub enum Command {
     /// Runs of agents, what is on record of them, and its proof.
     #[command(subcommand)]
     Runs(Runs),
+    /// Findings that somebody accepted until a day.
+    #[command(subcommand)]
+    Exceptions(Exceptions),
     /// What policy refuses beyond one message.
     #[command(subcommand)]
     Restrictions(Restrictions),
     /// Calls that wait for a person.
     #[command(subcommand)]
     Approvals(Approvals),
+    /// Tokens spent for nothing: what fired, how often, what it is worth, what to do.
+    Waste(Waste),
+    /// Have agents report their model calls to kamsd, host-wide.
+    #[command(subcommand)]
+    Telemetry(Telemetry),
     /// What the kernel offers, what is used, what is missing and what to do.
     Doctor,
     /// Try a text, a name, arguments or a file of cases against the detectors; needs no daemon.
@@ -144,6 +155,9 @@ pub enum Command {
         #[arg(long, value_parser = parse_severity, value_name = "SEVERITY")]
         fail_on: Option<Severity>,
     },
+    /// Run an MCP server behind a relay: the command of a server in an agent's configuration, where Kams cannot be
+    /// installed or is to enforce for one server only. Uses kamsd where it runs.
+    Wrap(Wrap),
     /// Watch again after `off`.
     On,
     /// Stop watching: resume everything, detach every program.
@@ -159,6 +173,26 @@ pub enum Command {
         #[arg(long, value_name = "FOLDER")]
         folder: Option<PathBuf>,
     },
+}
+
+/// What is wrapped, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Wrap {
+    /// Judge by this policy, in this process, also where kamsd runs.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Enforce the default policy, in this process: by default findings are only told.
+    #[arg(long, conflicts_with = "policy")]
+    pub enforce: bool,
+    /// Append events and findings to this file, as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Where kamsd listens for relays.
+    #[arg(long, value_name = "PATH", default_value = "/run/kams/relay.sock")]
+    pub relays: PathBuf,
+    /// The server's command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// How much of a stream.
@@ -234,7 +268,7 @@ pub(super) fn parse_severity(word: &str) -> Result<Severity, String> {
     Severity::from_name(word).ok_or_else(|| "use low, medium, high or critical".to_owned())
 }
 
-fn parse_since(text: &str) -> Result<Time, String> {
+pub(super) fn parse_since(text: &str) -> Result<Time, String> {
     let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400)];
     let span = text
         .char_indices()

@@ -12,11 +12,13 @@ use super::client::Client;
 use super::detect;
 use super::follow::{self, Request};
 use super::show::{self, LiveView};
-use super::{CliError, Ended, Offline, Out, baseline, pages, policy, runs, say, scan};
+use super::{
+    CliError, Ended, Offline, Out, baseline, exceptions, pages, policy, runs, say, scan, telemetry, waste,
+};
 use crate::admin::Selection;
 
 /// What the table form of `events` shows unless types are asked for: one line per server and per finished call.
-const NOTABLE: [EventKind; 10] = [
+const NOTABLE: [EventKind; 11] = [
     EventKind::AgentStarted,
     EventKind::AgentGone,
     EventKind::ServerConfirmed,
@@ -27,6 +29,7 @@ const NOTABLE: [EventKind; 10] = [
     EventKind::Gap,
     EventKind::Loss,
     EventKind::Daemon,
+    EventKind::Decision,
 ];
 
 pub(super) fn run(args: &Args, offline: Offline, out: &mut Out) -> Result<Ended, CliError> {
@@ -46,6 +49,10 @@ pub(super) fn run(args: &Args, offline: Offline, out: &mut Out) -> Result<Ended,
             return replay(files, policy.as_deref(), *fail_on, offline, out);
         }
         Command::Runs(runs::Runs::Verify { file, head }) => return runs::check(file, head.as_ref(), out),
+        Command::Wrap(options) => {
+            keep_from_disk()?;
+            return super::wrap::run(options);
+        }
         Command::Policy(command) if !command.is_online() => return policy::run(command, out),
         online => {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -126,12 +133,19 @@ async fn ask(client: &Client, command: &Command, out: &mut Out) -> Result<Ended,
         Command::Baseline(verb) => return baseline::run(client, verb, out).await,
         Command::Policy(command) => return policy::online(client, command, out).await,
         Command::Runs(verb) => return runs::runs(client, verb, out).await,
+        Command::Exceptions(verb) => exceptions::run(client, verb, out).await?,
         Command::Restrictions(verb) => runs::restrictions(client, verb, out).await?,
         Command::Approvals(verb) => runs::approvals(client, verb, out).await?,
+        Command::Waste(waste) => waste::run(client, waste, out).await?,
+        Command::Telemetry(verb) => return telemetry::run(client, verb, out).await,
         Command::Scan(scan) => return scan::run(client, scan, out).await,
         Command::On => switch(client, "/v1/on", "Kams is on", out).await?,
         Command::Off => switch(client, "/v1/off", "Kams is off: nothing is watched", out).await?,
-        Command::Completions { .. } | Command::Man { .. } | Command::Replay { .. } | Command::Detect(_) => {}
+        Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::Replay { .. }
+        | Command::Detect(_)
+        | Command::Wrap(_) => {}
     }
     Ok(Ended::Clean)
 }

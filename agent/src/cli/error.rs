@@ -64,6 +64,9 @@ pub enum CliError {
         /// Why.
         why: String,
     },
+    /// A server that could not be wrapped.
+    #[error("{0}")]
+    Wrap(String),
     /// A policy that does not load; the text has a line per place and excerpt.
     #[error("{0}")]
     Policy(String),

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::out::Ink;
 use super::table::{Cell, Column, Table};
-use super::{CliError, Ended, Out, say};
+use super::{CliError, Ended, Out, exceptions, say};
 use crate::engine::backend::policy::problem;
 use text::{Text, lines};
 
@@ -73,7 +73,7 @@ pub(super) fn run(command: &PolicyCommand, out: &mut Out) -> Result<Ended, CliEr
         PolicyCommand::Explain { finding, policy } => {
             let rules = load(policy.as_deref())?;
             match explain::file(finding) {
-                Some(file) => explain::records(&explain::read(&file)?, &rules, out)?,
+                Some(file) => explain::records(&explain::read(&file)?, &rules, &[], out)?,
                 None => return Ok(Ended::Clean),
             }
             Ok(Ended::Clean)
@@ -102,7 +102,8 @@ pub(super) async fn online(
         PolicyCommand::Show => show(client, out).await?,
         PolicyCommand::Explain { finding, policy } => {
             let rules = load(policy.as_deref())?;
-            explain::records(&explain::ask(client, finding).await?, &rules, out)?;
+            let exceptions = exceptions::added(client).await?;
+            explain::records(&explain::ask(client, finding).await?, &rules, &exceptions, out)?;
         }
         _ => {}
     }
@@ -265,11 +266,48 @@ async fn show(client: &Client, out: &mut Out) -> Result<(), CliError> {
     for line in Table::new(columns).all(&rows, out) {
         out.line(&line)?;
     }
+    documents(policy, out)?;
     if let Some(refused) = answer.get("refused").filter(|refused| !refused.is_null()) {
         say(&format!(
             "the file {} is refused as it stands; `kams policy check` shows why",
             visible(word(refused, "file"))
         ));
+    }
+    Ok(())
+}
+
+/// Run-level documents in force, one line for each rule.
+fn documents(policy: &Value, out: &mut Out) -> Result<(), CliError> {
+    let list = |value: &Value, name: &str| {
+        value
+            .get(name)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let rows: Vec<Vec<Cell>> = list(policy, "documents")
+        .iter()
+        .flat_map(|document| {
+            list(document, "rules").into_iter().map(|rule| {
+                vec![
+                    Cell::new(word(document, "policy_id")),
+                    Cell::new(word(document, "version")),
+                    Cell::new(word(document, "status")),
+                    Cell::new(word(&rule, "rule_id")),
+                    Cell::new(word(&rule, "decision")),
+                    Cell::new(word(&rule, "approver_group")),
+                ]
+            })
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns = ["DOCUMENT", "VERSION", "STATUS", "RULE", "DECISION", "APPROVERS"];
+    out.line("")?;
+    let columns = columns.into_iter().map(|title| Column::left(title, 48)).collect();
+    for line in Table::new(columns).all(&rows, out) {
+        out.line(&line)?;
     }
     Ok(())
 }

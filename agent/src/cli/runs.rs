@@ -18,7 +18,7 @@ const MAX_EXPORT: u64 = 256 << 20;
 /// `kams runs`.
 #[derive(Debug, Subcommand)]
 pub enum Runs {
-    /// Runs that live, and the end of the decision chain.
+    /// Runs that live or are on record, and the end of the decision chain.
     List,
     /// What is on record of a run.
     Show {
@@ -120,6 +120,8 @@ pub(super) async fn runs(client: &Client, verb: &Runs, out: &mut Out) -> Result<
                 ("run", 64),
                 ("user", 16),
                 ("agent", 24),
+                ("state", 20),
+                ("records", 9),
                 ("in_flight", 9),
                 ("started_ms", 24),
             ];
@@ -255,7 +257,7 @@ async fn ordered(
     Ok(())
 }
 
-fn table(
+pub(super) fn table(
     answer: &Value,
     list: &str,
     columns: &[(&'static str, usize)],
@@ -301,7 +303,10 @@ fn cell(row: &Value, name: &str) -> String {
 const fn title(name: &'static str) -> &'static str {
     match name.as_bytes() {
         b"started_ms" => "started",
+        b"in_flight" => "in flight",
         b"until_ms" => "until",
+        b"expires_ms" => "expires",
+        b"added_by" => "added by",
         _ => name,
     }
 }

@@ -121,6 +121,17 @@ fn cross_check(root: &Node, config: &Config, faults: &mut Vec<Fault>) {
             help: Some("use 127.0.0.1 or [::1], or say `metrics.allow_remote: true` as well".to_owned()),
         });
     }
+    if let Some(listen) = config.telemetry.listen
+        && !listen.ip().is_loopback()
+    {
+        faults.push(Fault {
+            at: place("telemetry.listen"),
+            message: format!(
+                "`telemetry.listen: {listen}` can be reached from other hosts, whose users are unknown here"
+            ),
+            help: Some("use 127.0.0.1 or [::1]".to_owned()),
+        });
+    }
     if config.mode == Mode::Enforce {
         faults.push(Fault {
             at: place("mode"),

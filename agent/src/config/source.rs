@@ -65,9 +65,9 @@ impl SourceFile {
 }
 
 /// The text of one file that is as trustworthy as the configuration; none where there is no such file. `explicit`: it
-/// was named on the command line, and may belong to the caller.
-pub fn trusted_text(path: &Path, explicit: bool) -> Result<Option<String>, Problem> {
-    match read_one(path, explicit) {
+/// was named on the command line, and may belong to the caller. One of more than `most` bytes is refused.
+pub fn trusted_text(path: &Path, explicit: bool, most: u64) -> Result<Option<String>, Problem> {
+    match read_one(path, explicit, most) {
         Ok(text) => Ok(Some(text)),
         Err(Refusal::Missing) => Ok(None),
         Err(refusal) => Err(refusal.problem(path)),
@@ -77,15 +77,18 @@ pub fn trusted_text(path: &Path, explicit: bool) -> Result<Option<String>, Probl
 /// All files that exist and may be trusted, in the order in which they count.
 pub(super) fn read(sources: &Sources, problems: &mut Vec<Problem>) -> Vec<SourceFile> {
     let mut files = Vec::new();
-    let mut add =
-        |path: &Path, required: bool, problems: &mut Vec<Problem>| match read_one(path, sources.explicit) {
-            Ok(text) => files.push(SourceFile {
-                path: path.to_owned(),
-                text,
-            }),
-            Err(Refusal::Missing) if !required => {}
-            Err(refusal) => problems.push(refusal.problem(path)),
-        };
+    let mut add = |path: &Path, required: bool, problems: &mut Vec<Problem>| match read_one(
+        path,
+        sources.explicit,
+        MAX_BYTES,
+    ) {
+        Ok(text) => files.push(SourceFile {
+            path: path.to_owned(),
+            text,
+        }),
+        Err(Refusal::Missing) if !required => {}
+        Err(refusal) => problems.push(refusal.problem(path)),
+    };
     add(&sources.file, sources.explicit, problems);
     for path in sources
         .drop_ins
@@ -132,8 +135,14 @@ enum Refusal {
     Missing,
     Io(io::Error),
     NoFile,
-    TooLarge,
-    NotText,
+    TooLarge {
+        most: u64,
+    },
+    /// Where its first bytes are that are no text.
+    NotText {
+        line: usize,
+        column: usize,
+    },
     Owner {
         what: String,
         owner: u32,
@@ -162,8 +171,11 @@ impl Refusal {
             Self::Missing => ("no such file".to_owned(), None),
             Self::Io(error) => (format!("cannot be read: {error}"), None),
             Self::NoFile => ("is not a regular file".to_owned(), None),
-            Self::TooLarge => (format!("is larger than {MAX_BYTES} bytes"), None),
-            Self::NotText => ("is not UTF-8 text".to_owned(), None),
+            Self::TooLarge { most } => (format!("is larger than {most} bytes"), None),
+            Self::NotText { line, column } => (
+                format!("is not UTF-8 text: see line {line}, column {column}"),
+                help("save it as UTF-8".to_owned()),
+            ),
             Self::Owner { what, owner, caller } => {
                 let who = match caller {
                     Some(uid) if uid != 0 => format!("root or to you (uid {uid})"),
@@ -183,7 +195,15 @@ impl Refusal {
     }
 }
 
-fn read_one(path: &Path, explicit: bool) -> Result<String, Refusal> {
+/// Line and column, from 1, of the first bytes that are no text.
+pub(crate) fn place_of(error: &std::string::FromUtf8Error) -> (usize, usize) {
+    let good = error.as_bytes().get(..error.utf8_error().valid_up_to());
+    let good = String::from_utf8_lossy(good.unwrap_or_default());
+    let last = good.rsplit('\n').next().unwrap_or_default();
+    (good.matches('\n').count() + 1, last.chars().count() + 1)
+}
+
+fn read_one(path: &Path, explicit: bool, most: u64) -> Result<String, Refusal> {
     let caller = explicit.then(|| nix::unistd::getuid().as_raw());
     // Non-blocking: opening a FIFO put in the place of a file must not hang the daemon.
     let file = OpenOptions::new()
@@ -203,11 +223,14 @@ fn read_one(path: &Path, explicit: bool) -> Result<String, Refusal> {
         )?;
     }
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(Refusal::TooLarge);
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(Refusal::TooLarge { most });
     }
-    String::from_utf8(bytes).map_err(|_bytes| Refusal::NotText)
+    String::from_utf8(bytes).map_err(|error| {
+        let (line, column) = place_of(&error);
+        Refusal::NotText { line, column }
+    })
 }
 
 fn trust(what: &str, meta: &Metadata, caller: Option<u32>) -> Result<(), Refusal> {

@@ -1,10 +1,13 @@
 //! What the admin API asks, answered from the shared tables.
 
 pub mod baselines;
+pub mod calls;
+mod exceptions;
 mod findings;
 pub mod policy;
 pub mod runs;
 mod usage;
+mod waste;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,6 +20,7 @@ use kams_store::Store;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use super::gate::keep::Missing;
 use super::live::Live;
 use super::{Command, Shared, doctor};
 use crate::admin::{
@@ -33,8 +37,11 @@ pub struct DaemonBackend {
     config: Arc<arc_swap::ArcSwap<Config>>,
     store: Arc<Store>,
     policy: Arc<PolicyInForce>,
+    /// What is to be said of decision records that an earlier start lost.
+    missing: Option<String>,
     started: (Time, Instant),
     kernel: String,
+    ingest: Option<calls::Ingest>,
 }
 
 impl DaemonBackend {
@@ -58,9 +65,20 @@ impl DaemonBackend {
             config,
             store,
             policy,
+            missing: None,
             started: (Time::now(), Instant::now()),
             kernel,
+            ingest: None,
         }
+    }
+
+    /// Says in each status which decision records an earlier start lost.
+    #[must_use]
+    pub fn with_missing(mut self, missing: &Missing) -> Self {
+        self.missing = (missing.count() > 0).then(|| {
+            format!("Decision records that were made and never reached the disk: {missing}. `kams runs list` shows the end of the chain.")
+        });
+        self
     }
 
     fn coverage(&self, scope: Scope) -> Vec<CoverageView> {
@@ -153,6 +171,7 @@ impl Backend for DaemonBackend {
         if let Some(refused) = self.policy.refused() {
             notes.push(refused.note());
         }
+        notes.extend(self.missing.clone());
         let coverage = self.coverage(scope);
         let tables = self.live.registry.lock();
         Ok(StatusView {
@@ -162,7 +181,10 @@ impl Backend for DaemonBackend {
             pid: std::process::id(),
             started: self.started.0,
             uptime_seconds: self.started.1.elapsed().as_secs(),
-            mode: Mode::Observe,
+            mode: match self.policy.policy().mode() {
+                kams_policy::Mode::Enforce => Mode::Enforce,
+                kams_policy::Mode::Observe => Mode::Observe,
+            },
             enabled: sensor.is_some(),
             kernel: self.kernel.clone(),
             scope: if uid.is_none() { "host" } else { "own" }.to_owned(),
@@ -292,6 +314,9 @@ impl Backend for DaemonBackend {
             "restrictions" => self.show_restrictions(scope),
             "runs" => self.show_runs(scope, parameters),
             "approvals" => self.show_approvals(scope, viewer),
+            "waste" => self.waste_report(scope, parameters),
+            "telemetry" => Ok(self.receiver()),
+            "exceptions" => self.show_exceptions(parameters),
             _ => Err(BackendError::Unsupported {
                 name: name.to_owned(),
             }),
@@ -314,6 +339,7 @@ impl Backend for DaemonBackend {
             "restrictions" => self.order_restrictions(viewer, body),
             "runs" => self.order_runs(viewer, body),
             "approvals" => self.order_approvals(viewer, body),
+            "exceptions" => self.order_exceptions(viewer, body),
             _ => Err(BackendError::Unsupported {
                 name: name.to_owned(),
             }),
@@ -322,6 +348,18 @@ impl Backend for DaemonBackend {
 
     fn usage(&self, scope: Scope, body: Value) -> Result<Value, BackendError> {
         self.report_usage(scope, body)
+    }
+
+    fn admit_report(&self, viewer: &Viewer) -> Result<(), BackendError> {
+        self.admit_calls(viewer)
+    }
+
+    fn spend_report(&self, viewer: &Viewer, bytes: usize) {
+        self.spend_calls(viewer, bytes);
+    }
+
+    fn llm_calls(&self, viewer: &Viewer, body: Value) -> Result<Value, BackendError> {
+        self.take_calls(viewer, body)
     }
 
     fn feed(&self) -> &Arc<Feed> {

@@ -31,6 +31,8 @@ pub struct Party {
     pub server_pid: u32,
     /// What carries the streams.
     pub transport: Transport,
+    /// A relay stands between the two: what policy decides is carried out, where its mode is enforce.
+    pub relayed: bool,
 }
 
 /// How boot time, in which the kernel counts, becomes wall-clock time.

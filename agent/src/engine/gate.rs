@@ -1,11 +1,13 @@
 //! The policy's gate at work: runs by agent process, calls before they pass, answers, and what is kept of it all.
 //!
-//! Streams are only watched here: nothing is refused, and what enforcement would have done is recorded. Records are
-//! numbered and chained at once and written behind ([`keep`]); their numbers survive a kill, so a restart can say
+//! On a stream that is only watched nothing is refused, and what enforcement would have done is recorded; a relay
+//! carries out what is decided here. Records are numbered and chained at once and written behind ([`keep`]); their numbers survive a kill, so a restart can say
 //! which of them are missing.
 
 mod findings;
+mod held;
 pub mod keep;
+mod told;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,8 +16,8 @@ use kams_detect::Finding;
 use kams_export::view::Time;
 use kams_mcp::RequestId;
 use kams_policy::{
-    Action, Baseline, CallVerdict, Completion, Decision, Gate, Now, Outcome, Policy, ProposedCall, Subject,
-    args_digest, operation_id,
+    Action, Baseline, CallVerdict, Completion, Decision, Gate, Now, Outcome, Policy, ProposedCall, Start,
+    Subject, args_digest, operation_id,
 };
 use kams_store::Store;
 use serde_json::{Map, Value};
@@ -23,6 +25,8 @@ use sha2::{Digest, Sha256};
 
 use super::conversation::Party;
 use super::sink::Sink;
+pub use held::Settled;
+use held::Waits;
 use keep::Missing;
 
 /// Calls of one server that wait for their answers; beyond it a call counts at once as one whose end is unknown.
@@ -42,10 +46,12 @@ pub struct Outgoing<'a> {
     pub arguments: &'a str,
     /// State of the tool's baseline.
     pub baseline: Option<Baseline>,
+    /// What the agent says tells a retry from a new operation.
+    pub idempotency_key: Option<&'a str>,
 }
 
 /// What is kept of a call until its answer comes: of its arguments only what is declared.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Open {
     user: String,
     run: String,
@@ -80,6 +86,8 @@ pub struct Gatekeeper {
     uids: BTreeMap<String, u32>,
     told: findings::Told,
     missing: Missing,
+    /// Calls that a relay holds, by the number of their request for approval.
+    waiting: HashMap<u64, Waits>,
 }
 
 impl Gatekeeper {
@@ -98,6 +106,7 @@ impl Gatekeeper {
             uids: BTreeMap::new(),
             told: findings::Told::default(),
             missing: Missing::default(),
+            waiting: HashMap::new(),
         };
         keeper.restore(now);
         keeper
@@ -149,6 +158,23 @@ impl Gatekeeper {
         decision
     }
 
+    /// A server has started under this name.
+    pub(super) fn started(&mut self, party: &Party, now: Now, sink: &mut dyn Sink) -> Decision {
+        self.uids.insert(party.user.to_string(), party.uid);
+        let start = Start {
+            subject: Subject {
+                tool: None,
+                ..subject(party, "")
+            },
+        };
+        let decision = self.gate.start(&start, now);
+        if let Some(event) = told::of_start(party, &decision, now) {
+            sink.event(event);
+        }
+        self.drain(now, sink);
+        decision
+    }
+
     /// An agent proposes a call. Gives what run-level rules found.
     pub(super) fn propose(
         &mut self,
@@ -162,7 +188,7 @@ impl Gatekeeper {
         let operation = operation_id(
             &party.server_id.to_string(),
             call.id_text,
-            None,
+            call.idempotency_key,
             call.tool,
             &digest,
         );
@@ -179,6 +205,10 @@ impl Gatekeeper {
             },
             now,
         );
+        if let Some(event) = told::of_call(party, call.tool, call.id_text, &verdict, now) {
+            sink.event(event);
+        }
+        sink.called(&verdict, false);
         let found = self.found(&verdict, &run, call.tool);
         let open = Open {
             user: party.user.to_string(),
@@ -190,6 +220,11 @@ impl Gatekeeper {
         };
         if verdict.admission.is_some() {
             self.keep_open(party.server_id, call.id, open, now);
+        } else if let (Outcome::RequireApproval, Some(approval)) =
+            (verdict.decision.outcome, verdict.approval)
+        {
+            self.waiting
+                .insert(approval, Waits::proposed(open, call.baseline));
         }
         self.drain(now, sink);
         found
@@ -243,6 +278,7 @@ impl Gatekeeper {
             if verdict.decision.outcome == Outcome::RequireApproval {
                 how = Completion::Gated;
             }
+            sink.called(&verdict, true);
             found = self.found(&verdict, &open.run, &open.tool);
         }
         self.end(&open, how, now);
@@ -394,7 +430,7 @@ fn subject<'a>(party: &'a Party, tool: &'a str) -> Subject<'a> {
         agent: &party.agent,
         server: &party.server,
         tool: Some(tool),
-        relayed: false,
+        relayed: party.relayed,
     }
 }
 

@@ -7,10 +7,12 @@
 mod baselines;
 mod calls;
 pub mod decided;
+mod flood;
 mod lists;
 mod proposals;
 mod results;
 pub mod usage;
+mod waste;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -20,11 +22,11 @@ use kams_detect::behaviour::{self, Monitor};
 use kams_detect::cost::Costs;
 use kams_detect::egress::Salt;
 use kams_detect::finding::{Evidence, Finding};
-use kams_detect::integrity::Thresholds;
+use kams_detect::integrity::{Names, Thresholds};
 use kams_detect::redact::shown;
-use kams_export::view::{FindingContext, FindingRecord, Time};
+use kams_export::view::{self, EventView, FindingContext, FindingRecord, Time};
 use kams_mcp::event::{EventKind, ResponseKind};
-use kams_mcp::{Direction, Event, Session};
+use kams_mcp::{Direction, Event, RequestId, Session};
 use kams_policy::{Decision, Now, Policy, Subject};
 use kams_store::{FindingRow, Store, WriteOp};
 use sha2::{Digest, Sha256};
@@ -35,8 +37,10 @@ use super::gate::{Gatekeeper, here};
 use super::sink::Sink;
 use baselines::ServerBaselines;
 use calls::OpenCalls;
+use flood::Flood;
 use lists::Listing;
 use usage::Pending;
+use waste::Waste;
 
 /// Whose server: what baselines and costs are kept for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -60,6 +64,7 @@ pub struct Judge {
     /// By server instance.
     sessions: HashMap<u64, InSession>,
     pending: Pending,
+    waste: Waste,
     /// Whose baselines are kept although nobody talks to them, oldest first.
     idle: VecDeque<Owner>,
 }
@@ -69,10 +74,13 @@ pub struct Judge {
 struct InSession {
     owner: Owner,
     run: String,
+    /// The name under which policy was asked about its start; names get better while launchers run.
+    started_as: Option<Arc<str>>,
     calls: OpenCalls,
     listing: Listing,
     /// Names in its latest lists, for shadowing.
-    tools: Vec<String>,
+    tools: Names,
+    flood: Flood,
 }
 
 impl std::fmt::Debug for Judge {
@@ -103,6 +111,7 @@ impl Judge {
     /// A judge that remembers nothing. Without a store baselines live as long as the judge.
     pub fn new(policy: Arc<Policy>, salt: Salt, store: Option<Arc<Store>>) -> Self {
         let thresholds = thresholds(&policy);
+        let waste = Waste::here(policy.waste().clone());
         Self {
             gate: Gatekeeper::new(policy, store.clone(), here()),
             thresholds,
@@ -113,6 +122,7 @@ impl Judge {
             baselines: HashMap::new(),
             sessions: HashMap::new(),
             pending: Pending::default(),
+            waste,
             idle: VecDeque::new(),
         }
     }
@@ -120,6 +130,8 @@ impl Judge {
     /// Takes another policy for what comes from now on.
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         self.thresholds = thresholds(&policy);
+        self.set_knobs(policy.waste());
+        self.forget_refusals();
         self.gate.set_policy(policy);
     }
 
@@ -143,9 +155,11 @@ impl Judge {
         let session = InSession {
             owner,
             run,
+            started_as: None,
             calls: OpenCalls::default(),
             listing: Listing::default(),
-            tools: Vec::new(),
+            tools: Names::default(),
+            flood: Flood::default(),
         };
         self.sessions.insert(party.server_id, session);
     }
@@ -153,6 +167,7 @@ impl Judge {
     /// A conversation is over.
     pub fn leave(&mut self, party: &Party) {
         self.gate.left(party, here());
+        self.server_left(party);
         let Some(session) = self.sessions.remove(&party.server_id) else {
             return;
         };
@@ -176,9 +191,10 @@ impl Judge {
             }
             Some(_) => {}
         }
+        self.started(case, sink);
         if let Some((id, call)) = event.tool_call() {
             self.call(case, id, call, sink);
-            self.propose(case, id, call, sink);
+            self.propose(case, event, id, call, sink);
         }
         self.follow(case, event, sink);
         match &event.kind {
@@ -205,8 +221,21 @@ impl Judge {
         }
     }
 
+    /// A call did not pass after all: nothing that comes later is its answer.
+    pub(in crate::engine) fn refused(&mut self, party: &Party, id: &RequestId, now: Now) {
+        if let Some(session) = self.sessions.get_mut(&party.server_id) {
+            session.calls.take(id);
+        }
+        self.gate.refused(party, Some(id), now);
+    }
+
     /// Hands a finding to policy, record, store and sink.
-    fn report(&mut self, case: &Case<'_>, finding: &Finding, sink: &mut dyn Sink) -> Decision {
+    pub(in crate::engine) fn report(
+        &mut self,
+        case: &Case<'_>,
+        finding: &Finding,
+        sink: &mut dyn Sink,
+    ) -> Decision {
         self.report_with(case, finding, None, sink)
     }
 
@@ -235,15 +264,33 @@ impl Judge {
             agent: &party.agent,
             server: &party.server,
             tool: finding.tool.as_deref(),
-            relayed: false,
+            relayed: party.relayed,
         };
         let mut view = kams_policy::Finding::of(finding, subject, &fingerprint);
         view.gap = case.gap;
         let mut decision = self.gate.finding(party, &view, now(case), sink);
+        sink.ruled(finding, &decision);
         if let Some(own) = own {
             let strength = |d: &Decision| d.would.max(d.action);
             if strength(&own) >= strength(&decision) {
                 decision = own;
+            }
+        }
+        if let Some(session) = self.sessions.get_mut(&party.server_id) {
+            match session.flood.count(case.mono) {
+                flood::Verdict::Tell => {}
+                flood::Verdict::LeaveOut { first } => {
+                    if first {
+                        tracing::warn!(server = %party.server, uid = party.uid, "{}", flood::TOLD);
+                        sink.event(EventView {
+                            stage: Some("findings".to_owned()),
+                            reason: Some("flood".to_owned()),
+                            detail: Some(flood::TOLD.to_owned()),
+                            ..describe::base(party, view::EventKind::Loss, case.time)
+                        });
+                    }
+                    return decision;
+                }
             }
         }
         let context = FindingContext {
@@ -253,9 +300,9 @@ impl Judge {
             agent: party.agent.to_string(),
             agent_pid: Some(party.agent_pid),
             server: party.server.to_string(),
-            server_id: Some(party.server_id),
+            server_id: Some(party.server_id).filter(|id| *id > 0),
             request_id: case.request_id.clone(),
-            enforced: false,
+            enforced: party.relayed && decision.mode == kams_policy::Mode::Enforce,
             gap: case.gap,
             action: decision
                 .action
@@ -301,7 +348,7 @@ fn thresholds(policy: &Policy) -> Thresholds {
     }
 }
 
-fn now(case: &Case<'_>) -> Now {
+pub(in crate::engine) fn now(case: &Case<'_>) -> Now {
     let wall_ms = u64::try_from(case.time.unix_nanos() / 1_000_000).unwrap_or(0);
     Now {
         wall_ms,
@@ -309,7 +356,7 @@ fn now(case: &Case<'_>) -> Now {
     }
 }
 
-/// Equal for equal causes of one user's server, whenever and in whichever process they occur.
+/// Equal for equal causes at one tool of one user's server, whenever and in whichever process they occur.
 pub fn fingerprint(uid: u32, server: &str, finding: &Finding) -> String {
     let change = match &finding.evidence {
         Evidence::Drift { change, .. } => change,
@@ -321,6 +368,7 @@ pub fn fingerprint(uid: u32, server: &str, finding: &Finding) -> String {
         server,
         finding.detector,
         change,
+        finding.tool.as_deref().unwrap_or_default(),
         &finding.cause,
     ] {
         hash.update(part.as_bytes());

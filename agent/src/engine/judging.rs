@@ -6,13 +6,14 @@
 //! queue, which is bounded by bytes.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 
 use kams_detect::cost::Point;
-use kams_export::view::{EventKind, EventView, Time};
+use kams_export::view::{EventKind, EventView, ServerState, Time};
 use kams_host::LossReason;
 use kams_mcp::session::Identity;
 use kams_mcp::{Direction, Nanos};
@@ -30,6 +31,8 @@ use super::live::Live;
 use super::sink::Sink;
 use super::stream::Piece;
 use super::to_wall;
+use super::verdict::Relays;
+use super::waste::Output;
 use crate::admin::Viewer;
 use crate::fatal::EndsAll;
 
@@ -81,6 +84,8 @@ pub(super) enum Work {
         usage: Usage,
         done: oneshot::Sender<Vec<(u64, Point)>>,
     },
+    /// What was found about wasted tokens.
+    Waste(Output),
     /// Another policy.
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
@@ -92,6 +97,7 @@ pub(super) enum Work {
 /// The way to the thread.
 pub struct Judging {
     work: Option<Sender<Work>>,
+    waker: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     state: Arc<State>,
 }
@@ -106,14 +112,17 @@ impl std::fmt::Debug for Judging {
 struct State {
     /// The daemon ends: what was read and not judged yet is left.
     ending: AtomicBool,
+    /// The thread sleeps until a relay speaks; what is handed over must wake it.
+    asleep: AtomicBool,
     /// A tick waits: one that comes late counts once, for a thread that is behind loses no time.
     ticking: AtomicBool,
 }
 
 impl Judging {
-    /// Starts the thread, with the priority of the caller.
-    pub fn start(judge: Judge, live: Live) -> std::io::Result<Self> {
+    /// Starts the thread, with the priority of the caller. `relays` are served by it, too.
+    pub fn start(judge: Judge, live: Live, relays: Option<Relays>) -> std::io::Result<Self> {
         let (work, queue) = mpsc::channel();
+        let waker = relays.as_ref().map(Relays::waker).transpose()?;
         let state = Arc::new(State::default());
         let seen = Arc::clone(&state);
         let thread = thread::Builder::new().name("judge".to_owned()).spawn(move || {
@@ -123,10 +132,11 @@ impl Judging {
                 live,
                 open: HashMap::new(),
             }
-            .run(&queue, &seen);
+            .run(&queue, &seen, relays);
         })?;
         Ok(Self {
             work: Some(work),
+            waker,
             thread: Some(thread),
             state,
         })
@@ -140,6 +150,16 @@ impl Judging {
         if let Some(queue) = &self.work {
             // It ends only after this handle, or with the whole daemon.
             drop(queue.send(work));
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker
+            && self.state.asleep.swap(false, Ordering::AcqRel)
+            && let Err(error) = rustix::io::write(waker, &1_u64.to_ne_bytes())
+        {
+            tracing::error!(%error, "the judging thread cannot be woken");
         }
     }
 
@@ -147,6 +167,7 @@ impl Judging {
     pub(super) fn end(&mut self) {
         self.state.ending.store(true, Ordering::Release);
         self.work = None;
+        self.wake();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -169,16 +190,75 @@ struct Open {
 }
 
 impl Bench {
-    fn run(mut self, queue: &Receiver<Work>, state: &State) {
-        while let Ok(work) = queue.recv() {
-            if matches!(work, Work::Piece { .. }) && state.ending.load(Ordering::Acquire) {
-                continue;
+    fn run(mut self, queue: &Receiver<Work>, state: &State, relays: Option<Relays>) {
+        let Some(mut relays) = relays else {
+            while let Ok(work) = queue.recv() {
+                self.work(work, state);
             }
-            if matches!(work, Work::Tick) {
-                state.ticking.store(false, Ordering::Release);
+            return;
+        };
+        loop {
+            // Relays first: an agent or a server waits for each answer.
+            self.serve(&mut relays, false);
+            match queue.try_recv() {
+                Ok(work) if self.is_relayed(&work, &relays) => {}
+                Ok(work) => {
+                    let tick = matches!(work, Work::Tick | Work::Policy(_) | Work::Gate(_));
+                    self.work(work, state);
+                    if tick {
+                        relays.settle(&mut self.judge, &mut self.live);
+                    }
+                }
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {
+                    state.asleep.store(true, Ordering::Release);
+                    // What came before that was seen does not wake us.
+                    let last = queue.try_recv();
+                    if last.is_err() {
+                        self.serve(&mut relays, true);
+                    }
+                    state.asleep.store(false, Ordering::Release);
+                    relays.woken();
+                    if let Ok(work) = last
+                        && !self.is_relayed(&work, &relays)
+                    {
+                        self.work(work, state);
+                    }
+                }
             }
-            self.take(work);
         }
+    }
+
+    fn serve(&mut self, relays: &mut Relays, wait: bool) {
+        relays.serve(wait, &mut self.judge, &mut self.live);
+        // What a relay shows is not judged a second time from where it was watched.
+        for server in relays.take_new() {
+            self.open.remove(&server);
+        }
+    }
+
+    /// A conversation that a relay shows as well.
+    fn is_relayed(&self, work: &Work, relays: &Relays) -> bool {
+        let Work::Open { server, conversation } = work else {
+            return false;
+        };
+        let mut tables = self.live.registry.lock();
+        if relays.is_relay(conversation.party().agent_pid) {
+            tables.remove_server(*server);
+            return true;
+        }
+        let view = tables.server_mut(*server);
+        view.is_some_and(|view| view.state == ServerState::Relayed)
+    }
+
+    fn work(&mut self, work: Work, state: &State) {
+        if matches!(work, Work::Piece { .. }) && state.ending.load(Ordering::Acquire) {
+            return;
+        }
+        if matches!(work, Work::Tick) {
+            state.ticking.store(false, Ordering::Release);
+        }
+        self.take(work);
     }
 
     fn take(&mut self, work: Work) {
@@ -232,6 +312,7 @@ impl Bench {
             Work::Tell(event) => live.event(*event),
             Work::Baseline { decided, by, done } => drop(done.send(decide(decided, &by, judge, live))),
             Work::Usage { usage, done } => drop(done.send(judge.usage(&usage, live))),
+            Work::Waste(output) => judge.wasted(output, live),
             Work::Policy(policy) => {
                 judge.set_policy(policy);
                 tell(live, "policy reloaded");

@@ -65,6 +65,9 @@ impl Sink for Live {
             self.metrics
                 .finding(finding.detector, finding.severity.name(), &record.action);
         }
+        if let Evidence::Waste { rule, .. } = &finding.evidence {
+            self.metrics.waste(rule);
+        }
         self.feed.publish(Record::Finding(record));
     }
 
@@ -106,6 +109,14 @@ impl Sink for Live {
 
     fn decided(&mut self, decision: &'static str, rule: &str) {
         self.metrics.decision(decision, rule);
+    }
+
+    fn failed(&mut self, mode: &'static str, count: u64) {
+        self.metrics.relay_failmode(mode, count);
+    }
+
+    fn verdict(&mut self, seconds: f64) {
+        self.metrics.relay_verdict(seconds);
     }
 
     fn gate(&mut self, restrictions: &[(&'static str, usize)], (n, hash): (u64, &str)) {

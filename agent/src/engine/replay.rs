@@ -77,6 +77,7 @@ pub fn replay(
         server: Arc::from(format!("replay:{name}")),
         server_pid: 0,
         transport: Transport::Pipe,
+        relayed: false,
     };
     let limits = Limits {
         max_message: usize::try_from(MAX_LINE).unwrap_or(usize::MAX),

@@ -121,6 +121,7 @@ impl Engine {
             server: Arc::clone(&identity),
             server_pid: report.pid,
             transport,
+            relayed: false,
         };
         let begins = if report.watched {
             Begins::AtStart
@@ -371,7 +372,9 @@ impl Engine {
         } else {
             ServerState::Observed
         };
-        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
+        if let Some(view) = self.live.registry.lock().server_mut(server.id)
+            && view.state != ServerState::Relayed
+        {
             view.state = state;
         }
         let party = &server.party;

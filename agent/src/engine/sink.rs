@@ -39,6 +39,16 @@ pub trait Sink {
     fn frame(&mut self, outcome: &'static str);
     /// Policy decided; `decision` and `rule` are label values of `kams_decisions_total`.
     fn decided(&mut self, _decision: &'static str, _rule: &str) {}
+    /// What policy makes of a finding, before it is reported: whoever can still stop the message listens here.
+    fn ruled(&mut self, _finding: &Finding, _decision: &kams_policy::Decision) {}
+    /// What policy makes of a call, or of its result (`answer`).
+    fn called(&mut self, _verdict: &kams_policy::CallVerdict, _answer: bool) {}
+    /// A definition that was refused before is listed again, unchanged.
+    fn refused_again(&mut self, _tool: Option<&str>, _decision: &kams_policy::Decision) {}
+    /// Messages that a relay had to decide on by itself; `mode` is a label value of `kams_relay_failmode_total`.
+    fn failed(&mut self, _mode: &'static str, _count: u64) {}
+    /// A verdict took so long, in seconds.
+    fn verdict(&mut self, _seconds: f64) {}
     /// Restrictions in force by action, and number and hash of the newest decision record.
     fn gate(&mut self, _restrictions: &[(&'static str, usize)], _head: (u64, &str)) {}
 }

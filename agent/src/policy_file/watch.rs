@@ -1,6 +1,7 @@
-//! Reload on change. Editors write beside the file and rename, so the folder is watched and not the file.
+//! Reload on change. Editors write beside the file and rename, so the folder is watched and not the file; where the
+//! folder is not there, the nearest one above it, until it is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ const MOST_WAITS: u32 = 20;
 /// Watches the folder of the policy from now on, until `stop` becomes true. Must be called inside the runtime.
 ///
 /// # Errors
-/// The folder is not there, or the kernel has no watch left.
+/// The kernel has no watch left.
 pub fn watch_policy(in_force: &Arc<PolicyInForce>, mut stop: watch::Receiver<bool>) -> notify::Result<()> {
     let (changed, mut changes) = mpsc::channel(1);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
@@ -28,13 +29,8 @@ pub fn watch_policy(in_force: &Arc<PolicyInForce>, mut stop: watch::Receiver<boo
             tracing::trace!("a change is waiting already");
         }
     })?;
-    let folder = in_force
-        .source()
-        .path()
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    watcher.watch(folder, RecursiveMode::NonRecursive)?;
+    let mut watched = nearest(in_force.source().path());
+    watcher.watch(&watched, RecursiveMode::NonRecursive)?;
     let in_force = Arc::clone(in_force);
     tokio::spawn(async move {
         let work = async {
@@ -44,6 +40,13 @@ pub fn watch_policy(in_force: &Arc<PolicyInForce>, mut stop: watch::Receiver<boo
                         break;
                     }
                 }
+                let now = nearest(in_force.source().path());
+                // A folder that was made anew under the same name is another folder.
+                drop(watcher.unwatch(&watched));
+                if let Err(error) = watcher.watch(&now, RecursiveMode::NonRecursive) {
+                    tracing::warn!(%error, folder = %now.display(), "changes of the policy are not noticed any more");
+                }
+                watched = now;
                 let in_force = Arc::clone(&in_force);
                 // What came of it is logged and counted there.
                 drop(tokio::task::spawn_blocking(move || in_force.look_again().is_ok()).await);
@@ -53,9 +56,17 @@ pub fn watch_policy(in_force: &Arc<PolicyInForce>, mut stop: watch::Receiver<boo
             () = work => {}
             _ = stop.wait_for(|stop| *stop) => {}
         }
-        drop(watcher);
     });
     Ok(())
+}
+
+/// The folder of a file, or the nearest one above it that is there.
+fn nearest(file: &Path) -> PathBuf {
+    let above = file.ancestors().skip(1).find(|folder| folder.is_dir());
+    above
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+        .to_owned()
 }
 
 /// Our own reading of the file must not count.

@@ -63,7 +63,7 @@ pub fn last_call(
     Ok(last.and_then(|call| evaluate(rule, &session, &call, &config)))
 }
 
-/// A call in the rows' shape: only what differs from a default call is written. The ingest API takes the same shape.
+/// A call in the rows' shape: only what differs from a default call is written. The ingest API takes nearly the same.
 pub fn call(value: &Value, config: &Config) -> LlmCall {
     let text = |name: &str, default: &str| {
         value
@@ -116,6 +116,7 @@ pub fn call(value: &Value, config: &Config) -> LlmCall {
             voice: meta.and_then(|meta| name_digest(meta.get("voice_id"))),
             text: meta.and_then(|meta| name_digest(meta.get("text_hash"))),
         },
+        ..LlmCall::default()
     }
 }
 

@@ -365,7 +365,8 @@ pub(crate) fn is_random_body(body: &[u8]) -> bool {
     let floor = (head.len() / 4).clamp(4, 10);
     distinct(head) >= floor
         && !contains(head, "xxxx")
-        && !contains(head, "your")
+        // Chance puts the word into a random body too, among many different characters.
+        && (distinct(head) >= 20 || !contains(head, "your"))
         && (head.iter().any(u8::is_ascii_digit) || run_length(head) < 4.0)
         && !(run_length(head) >= 4.0 && head.iter().filter(|b| matches!(b, b'-' | b'_')).count() >= 3)
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::added::{added, excerpt};
 use super::definition::{Definition, Subject};
-use super::inspect::{Thresholds, place_hits, score_places};
+use super::inspect::{Joined, Thresholds, place_hits, score_places};
 use super::schema::Surface;
 use super::scorer::Score;
 use super::sentence::Channel;
@@ -244,6 +244,7 @@ impl TextChange {
             paths: Vec::new(),
         };
         let mut best = -1.0;
+        let mut pieces: Vec<(&str, String)> = Vec::new();
         for (place, text) in after {
             let was = old.get(place.as_str()).copied().unwrap_or_default();
             if was == text {
@@ -254,7 +255,9 @@ impl TextChange {
             }
             let new = added(was, text);
             let Some(first) = new.spans.first() else { continue };
-            let mut score = super::scorer::score(&new.text(text), channel);
+            let piece = new.text(text);
+            let mut score = super::scorer::score(&piece, channel);
+            pieces.push((place, piece));
             if !score.hits.is_empty() {
                 rewrite(&mut score, new.share, was.is_empty());
             }
@@ -271,6 +274,13 @@ impl TextChange {
                 change.hits = place_hits(&score, &new.text(text), place);
                 change.score = Some(score);
             }
+        }
+        let pieces: Vec<(&str, &str)> = pieces.iter().map(|p| (p.0, p.1.as_str())).collect();
+        if let Some((score, hits)) = Joined::of(&pieces).score(channel)
+            && score.value > best
+        {
+            change.hits = hits;
+            change.score = Some(score);
         }
         for (place, _) in before {
             if change.paths.len() < MOST_PATHS && !after.iter().any(|t| t.0 == *place) {

@@ -152,7 +152,7 @@ classes! {
 }
 
 /// Word hash: FNV-1a over folded bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct WordHash(u64);
 
 impl WordHash {

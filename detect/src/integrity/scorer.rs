@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::lexicon::{Classes, FOREIGN, LEXICON, READ, SECRET, WordHash, rot13};
+use super::linear::Wording;
 use super::sentence::{Channel, Seen, Sentence};
 use super::signals::{self, Signal};
 use super::words::{Spelling, Stretch, Word, sentences};
@@ -90,6 +91,7 @@ struct Raw {
 fn read(text: &str, channel: Channel, hits: &mut Vec<Raw>) -> Spelling {
     let mut index = 0;
     let mut secret_at = None;
+    let mut wording = Wording::default();
     sentences(text, |words: &[Word]| {
         let union: Classes = words.iter().fold(0, |u, w| u | w.classes);
         let after_secret = secret_at.is_some_and(|at: usize| index - at <= 2);
@@ -107,7 +109,15 @@ fn read(text: &str, channel: Channel, hits: &mut Vec<Raw>) -> Spelling {
         }
         index += 1;
         if union & !FOREIGN == 0 {
+            wording.gap();
             return;
+        }
+        if let Some((strength, at)) = wording.read(&sentence) {
+            hits.push(Raw {
+                signal: Signal::Wording,
+                value: strength * Signal::Wording.weight(),
+                at,
+            });
         }
         signals::sentence(&sentence, |signal, seen: Seen| {
             let value = seen.strength * signal.weight();

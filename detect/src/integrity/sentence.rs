@@ -1,8 +1,9 @@
 //! One sentence with the grammar questions that signals ask.
 
 use super::lexicon::{
-    ACT, ALWAYS, AND, ASK, BASE, BEFORE, COVERT, Classes, EXEC, FOREIGN, GRANTED, ING, INSERT, MODAL, MODEL,
-    NEG, NOW, OFFER, PAST, READ, RESPOND, SEND, SHOW, TELL, THIRD, THIS, YOU,
+    ACT, ALWAYS, AND, ASK, BASE, BEFORE, CONTENT, CONVO, COVERT, Classes, EXEC, FOREIGN, GRANTED, ING,
+    INSERT, MODAL, MODEL, NEG, NOW, OFFER, PAST, READ, RECIPIENT, RESPOND, SECRET, SEND, SHOW, TELL, THIRD,
+    THIS, USER, WHEN, YOU,
 };
 use super::words::Word;
 
@@ -122,6 +123,37 @@ impl Sentence<'_> {
             .unwrap_or_default()
     }
 
+    /// Whether word `i` is a function word that no class holds: relative, preposition, article.
+    pub(super) fn written_small(&self, i: usize) -> bool {
+        const SMALL: [&str; 24] = [
+            "who",
+            "which",
+            "that",
+            "is",
+            "are",
+            "has",
+            "will",
+            "to",
+            "reading",
+            "processing",
+            "on",
+            "in",
+            "at",
+            "of",
+            "here",
+            "as",
+            "the",
+            "a",
+            "an",
+            "whose",
+            "working",
+            "acting",
+            "helping",
+            "mail",
+        ];
+        SMALL.iter().any(|w| self.spelled(i).eq_ignore_ascii_case(w))
+    }
+
     /// Last word in `classes` within `reach` words before `i`.
     pub(super) fn before(&self, i: usize, reach: usize, classes: Classes) -> Option<usize> {
         (i.saturating_sub(reach)..i).rev().find(|j| self.is(*j, classes))
@@ -176,7 +208,11 @@ impl Sentence<'_> {
                     return 1.0;
                 }
                 if before.is(YOU | MODEL | GRANTED) && i - j <= 2 {
-                    return 0.9;
+                    return if before.is(MODEL) && self.caused(j) {
+                        0.0
+                    } else {
+                        0.9
+                    };
                 }
                 // "read and put": a command carries over a conjunction; other content words end the clause.
                 if before.classes & !(THIS | FOREIGN) != 0 && i - j > 1 {
@@ -200,16 +236,74 @@ impl Sentence<'_> {
         }
         // "must be sent", "should be passed"; "calling", "sending" after "by" or "without" are no commands.
         if word.is(PAST) {
-            return if self.before(i, 4, MODAL | ALWAYS).is_some() {
+            // "are to be supplied", "must be sent".
+            let pending = i > 1
+                && self.spelled(i - 1).eq_ignore_ascii_case("be")
+                && self.spelled(i - 2).eq_ignore_ascii_case("to");
+            return if pending || self.before(i, 4, MODAL | ALWAYS).is_some() {
                 0.9
             } else {
                 0.0
             };
         }
-        if word.is(THIRD) && !word.is(ING) {
-            return 0.0;
+        if word.is(THIRD) && !word.is(ING) && self.agent_before(i) {
+            return 0.9;
         }
         0.0
+    }
+
+    /// Whether the verb at `i` says what the model does: "the assistant reads ... and passes ...".
+    fn agent_before(&self, i: usize) -> bool {
+        // A clause of its own ("..., it returns") has another subject.
+        let start = (0..=i)
+            .rev()
+            .find(|j| {
+                self.words.get(*j).is_some_and(|w| w.opens)
+                    && !(*j > 0 && self.is(j - 1, AND))
+                    && !self.is(*j, AND)
+            })
+            .unwrap_or(0)
+            .max(i.saturating_sub(14));
+        let Some(agent) = (start..i).rev().find(|j| self.is(*j, MODEL)) else {
+            return false;
+        };
+        // "the assistant's", "lets the agent", "by the model": no subject.
+        let object = self.before(agent, 3, OFFER).is_some()
+            || self.spelled(agent).ends_with("'s")
+            || (agent.saturating_sub(2)..agent).any(|j| {
+                ["by", "of", "for", "to", "from", "with"]
+                    .iter()
+                    .any(|p| self.spelled(j).eq_ignore_ascii_case(p))
+            });
+        !object
+            && !self.caused(agent)
+            && (i - agent <= 4
+                || self.is(i - 1, AND)
+                || (agent..i).any(|j| self.is(j, THIRD) && self.is(j + 1, AND)))
+    }
+
+    /// Whether the model at `i` is made to do something by somebody else: talk about it, no order to it.
+    pub(super) fn caused(&self, i: usize) -> bool {
+        const CAUSES: [&str; 22] = [
+            "make", "makes", "made", "making", "cause", "causes", "let", "lets", "letting", "get", "gets",
+            "trick", "tricks", "asks", "tells", "wants", "enables", "allows", "helps", "help", "gives",
+            "giving",
+        ];
+        self.before(i, 5, OFFER).is_some()
+            || self.before(i, 3, WHEN).is_some()
+            || (i.saturating_sub(3)..i)
+                .any(|j| CAUSES.iter().any(|w| self.spelled(j).eq_ignore_ascii_case(w)))
+    }
+
+    /// Whether word `i` is the possessive of a person, with something personal behind it: "the user's last
+    /// prompts".
+    pub(super) fn personal(&self, i: usize) -> bool {
+        let word = self.spelled(i);
+        (word.ends_with("'s") || word.ends_with("s'") || word.ends_with("’s"))
+            && self.is(i, USER)
+            && self
+                .after(i, 4, CONTENT | CONVO | RECIPIENT | SECRET | SEND)
+                .is_some()
     }
 
     /// Force of "to VERB": an order after "have to", "is to", "I ask you to", "authorised to"; else a purpose
@@ -217,7 +311,13 @@ impl Sentence<'_> {
     fn infinitive(&self, i: usize) -> f64 {
         let Some(head) = i.checked_sub(2) else { return 0.0 };
         let ordered = self.is(head, MODAL | THIRD | GRANTED | ALWAYS)
-            || self.is(head, YOU | MODEL) && self.before(head, 2, OFFER | THIRD).is_none();
+            || self.is(head, YOU | MODEL) && self.before(head, 2, OFFER | THIRD).is_none()
+            || self.any(MODEL | YOU)
+                && [
+                    "duty", "asked", "bound", "told", "urged", "expected", "supposed", "obliged", "forced",
+                ]
+                .iter()
+                .any(|w| self.spelled(head).eq_ignore_ascii_case(w));
         if ordered && !self.is(head, OFFER) {
             0.9
         } else {

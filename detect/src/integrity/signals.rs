@@ -3,11 +3,14 @@
 //! A signal's strength (0..1) times its weight goes into the noisy-OR. The name before the dot is the family of
 //! seed 001.
 
+mod agent;
+mod beacon;
 mod block;
 mod command;
 mod concealed;
 mod cross_tool;
 mod exfiltration;
+mod hush;
 mod secrecy;
 
 pub(super) use block::markup;
@@ -50,6 +53,8 @@ signals! {
     Redirected = "model_directed_imperative.answer_redirected", 0.58;
     Secrecy = "model_directed_imperative.secrecy", 0.62;
     Approval = "model_directed_imperative.approval_skipped", 0.58;
+    Agent = "model_directed_imperative.agent_does", 0.50;
+    Hush = "model_directed_imperative.hushed_up", 0.50;
     Addressed = "model_directed_imperative.addressed", 0.44;
     Obey = "model_directed_imperative.obey_text", 0.50;
     Authority = "model_directed_imperative.authority", 0.34;
@@ -59,6 +64,7 @@ signals! {
     Rider = "model_directed_imperative.answer_rider", 0.34;
     Precondition = "model_directed_imperative.precondition", 0.34;
     Task = "model_directed_imperative.task_reference", 0.30;
+    Wording = "model_directed_imperative.wording", 0.50;
     Coercion = "model_directed_imperative.coercion", 0.15;
     Template = "instruction_block.template", 0.60;
     Tag = "instruction_block.tag", 0.36;
@@ -67,6 +73,7 @@ signals! {
     Secret = "exfiltration_shape.secret", 0.70;
     Sent = "exfiltration_shape.sent_away", 0.66;
     SideParameter = "exfiltration_shape.side_parameter", 0.60;
+    Beacon = "exfiltration_shape.link_with_data", 0.60;
     Shell = "exfiltration_shape.shell", 0.66;
     Rerouted = "exfiltration_shape.rerouted", 0.58;
     Servers = "cross_tool_reference.servers", 0.50;
@@ -110,6 +117,8 @@ const UNITS: &[Unit] = units! {
     Precondition: [BEFORE, DOING | YOU] => command::precondition;
     Task: [RESPOND | RULES | YOU, DOING | YOU | RULES] => command::task;
     Addressed: [MODEL, ANY] => command::addressed;
+    Agent: [MODEL | USER, DOING | TELL | FOLLOW | IGNORE | BYPASS] => agent::does;
+    Hush: [RESPOND | COVERT | NEG | PERSONA | WHEN, ANY] => hush::hushed;
     Authority: [SYSTEM | NOTE | RULES, SYSTEM | UNBOUND | BYPASS | SAFETY | COVERT] => command::authority;
     Coercion: [NOTE | MODAL | ALWAYS | FAIL, ANY] => command::coercion;
     Secrecy: [NEG | COVERT | APPLY, ANY] => secrecy::secrecy;

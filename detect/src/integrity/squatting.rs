@@ -1,5 +1,7 @@
 //! `integrity.tool_squatting`: names that are not what they look like (UTS 39, SPEC section 2).
 
+use std::collections::{HashMap, HashSet};
+
 use unicode_normalization::UnicodeNormalization;
 use unicode_script::{Script, UnicodeScript};
 use unicode_security::GeneralSecurityProfile;
@@ -17,16 +19,48 @@ pub fn deceptive_name(name: &str) -> Option<Finding> {
     reason(name).map(|(reason, imitates)| finding(name, reason, imitates))
 }
 
+/// The tool names of one server, as other names may pass for them. Asking costs the same however many there are.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    names: HashSet<String>,
+    /// From what a name looks like to a name that looks so.
+    looks: HashMap<String, String>,
+}
+
+impl Names {
+    /// Whether this very name is among them.
+    pub fn contains(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    fn like(&self, shapes: &(String, String)) -> Option<&String> {
+        self.looks.get(&shapes.0).or_else(|| self.looks.get(&shapes.1))
+    }
+}
+
+impl<S: Into<String>> FromIterator<S> for Names {
+    fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
+        let mut all = Self::default();
+        for name in names {
+            let name = name.into();
+            let (as_is, folded) = shapes(&name);
+            for look in [as_is, folded] {
+                all.looks.entry(look).or_insert_with(|| name.clone());
+            }
+            all.names.insert(name);
+        }
+        all
+    }
+}
+
 /// A finding when `name` equals, or passes for, a tool of another server of the same run.
-pub fn shadowing<S: AsRef<str>>(name: &str, others: impl IntoIterator<Item = S>) -> Option<Finding> {
+#[expect(single_use_lifetimes, reason = "in this position the language wants it named")]
+pub fn shadowing<'a>(name: &str, others: impl IntoIterator<Item = &'a Names>) -> Option<Finding> {
     let own = shapes(name);
     others
         .into_iter()
-        .find(|other| {
-            let theirs = shapes(other.as_ref());
-            own.0 == theirs.0 || own.1 == theirs.1
-        })
-        .map(|other| finding(name, "shadowing", Some(other.as_ref().to_owned())))
+        .find_map(|other| other.like(&own))
+        .map(|other| finding(name, "shadowing", Some(other.clone())))
 }
 
 fn finding(name: &str, reason: &'static str, imitates: Option<String>) -> Finding {
@@ -255,9 +289,12 @@ mod tests {
             ("send_rnail", "send_mail"),
             ("send_maiI", "send_mail"),
         ] {
-            assert!(shadowing(name, ["x", other]).is_some(), "{name} {other}");
+            assert!(
+                shadowing(name, [&Names::from_iter(["x", other])]).is_some(),
+                "{name} {other}"
+            );
         }
-        assert!(shadowing("send_mail", ["send_mails", "mail"]).is_none());
+        assert!(shadowing("send_mail", [&Names::from_iter(["send_mails", "mail"])]).is_none());
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) struct Word {
     pub(super) quoted: bool,
     /// Followed by a colon.
     pub(super) colon: bool,
+    /// Hash of the folded word; that of no word for addresses, paths and identifiers.
+    pub(super) hash: WordHash,
 }
 
 impl Word {
@@ -166,7 +168,8 @@ impl Reader<'_> {
                         .take(40)
                         .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
                         .count();
-                    let starts_key = key.get(name) == Some(&b':');
+                    let rest = key.get(name..).unwrap_or_default().trim_ascii_start();
+                    let starts_key = key.get(name) == Some(&b':') || name > 0 && rest.first() == Some(&b'=');
                     if starts_key || !first.is_ascii_lowercase() && first < 0x80 {
                         self.sentence(visit);
                         self.quoted = false;
@@ -352,6 +355,7 @@ impl Reader<'_> {
                 capitals,
                 quoted: self.quoted || self.tick,
                 colon: false,
+                hash,
             });
             self.opens = true;
             return;
@@ -364,6 +368,7 @@ impl Reader<'_> {
             capitals,
             quoted: self.quoted || self.tick,
             colon: false,
+            hash,
         });
         self.opens = false;
     }

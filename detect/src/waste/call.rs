@@ -14,7 +14,8 @@ pub const MAX_TOOL_CALLS: usize = 64;
 /// Arguments with more members are not looked at for paging.
 const MAX_FIELDS: usize = 64;
 
-/// One call of a model, from any source (ingest API, telemetry, capture).
+/// One call of a model, from any source (ingest API, telemetry, capture), or another step of its session that a rule
+/// needs to know: a tool that ran, a prompt that the person typed, a request that failed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LlmCall {
     /// Session id as the source names it; sessions are compared by it.
@@ -37,8 +38,20 @@ pub struct LlmCall {
     pub latency_ms: Option<f64>,
     /// Whether the answer went to the person (a final text), rather than into another tool call.
     pub user_facing: bool,
-    /// A side call beside the session's main line (a title, a summary): its prompt is no turn of the conversation.
+    /// A side call beside the session's main line (a title, a summary), or no model call at all: no turn of the
+    /// conversation.
     pub side: bool,
+    /// For sources that never tell what the person sees: a pause between calls that is longer than this, in
+    /// nanoseconds, means that the person had a turn.
+    pub unheard_pause: Option<u64>,
+    /// When the request was sent, where the source tells that and `at` is the end of the answer; nanoseconds.
+    pub sent: Option<u64>,
+    /// Whose telemetry: the `service.name` it came with; empty from other sources.
+    pub service: String,
+    /// Process that the source says it is.
+    pub pid: Option<u32>,
+    /// The tools called are those of MCP servers, whose traffic is seen elsewhere too.
+    pub over_mcp: bool,
     /// Tools the model asked for in its answer.
     pub tool_calls: Vec<ToolCall>,
     /// What the request held.

@@ -1,12 +1,15 @@
 //! Waste seen in MCP traffic alone, with no telemetry: five rules over tool calls and tool lists.
+//!
+//! An agent that loads tools on demand (Claude Code) shows the model fewer definitions than its servers list: what is
+//! told here is what it holds, an upper bound of what it sends.
 
 use serde_json::Value;
 
-use super::call::{LlmCall, ToolCall, digest};
+use super::call::{LlmCall, ToolCall};
 use super::config::Config;
 use super::request::{Request, ToolDefinitions};
 use super::rule::Rule;
-use super::spelling::spell;
+use super::zombie;
 
 /// Rules that MCP traffic can feed.
 pub const MCP_RULES: [Rule; 5] = [
@@ -17,7 +20,7 @@ pub const MCP_RULES: [Rule; 5] = [
     Rule::Zombie,
 ];
 
-/// One `tools/call` of a run, told when it completed.
+/// One `tools/call` of a run, told when it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct McpCall<'a> {
     /// Tool name.
@@ -26,25 +29,18 @@ pub struct McpCall<'a> {
     pub arguments: &'a Value,
     /// When the request was made, in nanoseconds.
     pub at: u64,
-    /// A JSON-RPC error, or a result with `isError`.
-    pub failed: bool,
     /// The definitions that the agent holds from all servers of the run.
     pub definitions: Option<ToolDefinitions>,
 }
 
 impl McpCall<'_> {
-    /// The call as the rules see it, for the session `run`. Only a failed call is a candidate for a retry: the same
-    /// call after a success is a loop, not a retry. Nothing on this wire goes to the person.
+    /// The call as the rules see it, for the session `run`. Nothing on this wire goes to the person, so pauses must tell.
     pub fn measure(&self, run: &str, config: &Config) -> LlmCall {
-        let hash = || {
-            let spelt = spell(self.arguments, config.tool_loop.max_arg_bytes);
-            digest(format!("{}\0{spelt}", self.tool).as_bytes())
-        };
         LlmCall {
             session: run.to_owned(),
             at: self.at,
             method: "tools/call".to_owned(),
-            request_hash: self.failed.then(hash),
+            unheard_pause: Some(zombie::pause(config)),
             tool_calls: vec![ToolCall::measure(self.tool, self.arguments, config)],
             request: Request {
                 tools: self.definitions,
@@ -55,10 +51,38 @@ impl McpCall<'_> {
     }
 }
 
+/// A `tools/call` that ended in a JSON-RPC error or a result with `isError`. Only such a call is a candidate for a retry:
+/// the same call after a success is a loop. `call` is the digest of tool and arguments.
+pub fn failed(run: &str, at: u64, call: u64) -> LlmCall {
+    LlmCall {
+        session: run.to_owned(),
+        at,
+        method: "tools/call".to_owned(),
+        request_hash: Some(call),
+        side: true,
+        ..LlmCall::default()
+    }
+}
+
+/// The definitions of a run's servers as they stand after one of them listed its tools.
+pub fn listed(run: &str, at: u64, definitions: ToolDefinitions) -> LlmCall {
+    LlmCall {
+        session: run.to_owned(),
+        at,
+        method: "tools/list".to_owned(),
+        side: true,
+        request: Request {
+            tools: Some(definitions),
+            ..Request::default()
+        },
+        ..LlmCall::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::waste::Monitor;
+    use crate::waste::{Monitor, digest};
     use serde_json::json;
 
     const SECOND: u64 = 1_000_000_000;
@@ -69,21 +93,21 @@ mod tests {
     ) -> Vec<&'static str> {
         let mut monitor = Monitor::new(Config::default());
         let mut found = Vec::new();
-        for (at, tool, arguments, failed) in calls {
+        for (at, tool, arguments, fails) in calls {
             let call = McpCall {
                 tool,
                 arguments,
                 at: at * SECOND,
-                failed: *failed,
                 definitions,
             };
             let call = call.measure("run", monitor.config());
-            found.extend(
-                monitor
-                    .observe_rules("run", &call, &MCP_RULES)
-                    .into_iter()
-                    .map(|f| f.detector),
-            );
+            let mut told = monitor.observe_rules("run", &call, &MCP_RULES);
+            monitor.answered("run", tool, 360);
+            if *fails {
+                let hash = digest(format!("{tool}{arguments}").as_bytes());
+                told.extend(monitor.observe_rules("run", &failed("run", at * SECOND, hash), &MCP_RULES));
+            }
+            found.extend(told.into_iter().map(|f| f.detector));
         }
         found
     }

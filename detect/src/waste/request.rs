@@ -46,6 +46,16 @@ pub struct ToolDefinitions {
 }
 
 impl ToolDefinitions {
+    /// These and others.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            count: self.count.saturating_add(other.count),
+            bytes: self.bytes.saturating_add(other.bytes),
+            largest: self.largest.max(other.largest),
+        }
+    }
+
     /// Counts definitions.
     pub fn of(tools: &[Value]) -> Self {
         let mut sum = Self {

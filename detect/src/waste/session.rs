@@ -17,6 +17,10 @@ pub struct Record {
     pub at: u64,
     /// Whole prompt.
     pub prompt_tokens: u64,
+    /// Answer.
+    pub completion_tokens: u64,
+    /// Bytes that the tools' results put into the context, as far as they came; for calls seen over MCP.
+    pub result_bytes: u64,
     /// Its answer went to the person.
     pub user_facing: bool,
     /// No turn of the conversation.
@@ -40,14 +44,23 @@ pub struct Record {
 pub struct Session {
     records: VecDeque<Record>,
     argument_bytes: usize,
+    /// Since when calls have followed each other without a pause, where pauses are all that is known of the person.
+    pub(super) busy_since: Option<u64>,
 }
 
 impl Session {
     /// Takes in a call.
     pub fn push(&mut self, call: &LlmCall) {
+        if let Some(pause) = call.unheard_pause.filter(|_| !call.side) {
+            let last = self.records.iter().rev().find(|record| !record.side);
+            let goes_on = last.is_some_and(|last| call.at.saturating_sub(last.at) <= pause);
+            self.busy_since = self.busy_since.filter(|_| goes_on).or(Some(call.at));
+        }
         let mut record = Record {
             at: call.at,
             prompt_tokens: call.usage.prompt_tokens,
+            completion_tokens: call.usage.completion_tokens,
+            result_bytes: 0,
             user_facing: call.user_facing,
             side: call.side,
             request_hash: call.request_hash,
@@ -73,6 +86,17 @@ impl Session {
             || (self.argument_bytes > MAX_ARGUMENT_BYTES && self.records.len() > 1)
         {
             self.drop_oldest();
+        }
+    }
+
+    /// The first call of `tool` that has no result yet put `bytes` into the context.
+    pub fn answered(&mut self, tool: &str, bytes: u64) {
+        let open = |record: &&mut Record| {
+            record.result_bytes == 0 && record.tool_calls.iter().any(|call| &*call.name == tool)
+        };
+        if let Some(record) = self.records.iter_mut().find(open) {
+            // A result without text is a result all the same.
+            record.result_bytes = bytes.max(1);
         }
     }
 

@@ -11,45 +11,139 @@ use super::call::LlmCall;
 use super::config::Config;
 
 mod attributes;
+mod json;
 mod logs;
 mod spans;
+mod wire;
 
 use attributes::Attributes;
 
 /// Records of one export that are read; the rest are dropped.
 pub const MAX_EXPORTED: usize = 10_000;
 
+/// Bytes of tools' arguments that are compared of one export; calls beyond are dropped.
+pub const MAX_EXPORTED_ARGUMENTS: usize = 2 << 20;
+/// Values of one export that are kept while it is read. An export of 8 MiB can hold millions of empty records: their
+/// bytes are few, what they decode to is not.
+pub const MAX_VALUES: usize = 300_000;
+/// Deepest nesting that is read.
+const MAX_DEPTH: usize = 64;
+/// Characters of a service's name that are kept.
+const MAX_SERVICE: usize = 64;
+
+/// What an export carries.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Signal {
+    /// `ExportLogsServiceRequest`.
+    Logs,
+    /// `ExportTraceServiceRequest`.
+    Traces,
+    /// `ExportMetricsServiceRequest`. Checked for its form only: what metrics say stands in logs and spans too.
+    Metrics,
+}
+
+impl Signal {
+    /// The signal's path word: `logs`, `traces`, `metrics`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Logs => "logs",
+            Self::Traces => "traces",
+            Self::Metrics => "metrics",
+        }
+    }
+
+    const fn resources(self) -> &'static str {
+        match self {
+            Self::Logs => "resourceLogs",
+            Self::Traces => "resourceSpans",
+            Self::Metrics => "resourceMetrics",
+        }
+    }
+}
+
+/// Why an export is refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Malformed {
+    /// No JSON.
+    #[error("the body is no JSON")]
+    Json,
+    /// JSON of another shape.
+    #[error("the body is not an OTLP export of this signal")]
+    Shape,
+    /// No protobuf message of this kind.
+    #[error("the body is no OTLP protobuf message of this signal")]
+    Protobuf,
+    /// Too much for its size.
+    #[error("the body holds more than {MAX_VALUES} values, or nests deeper than {MAX_DEPTH}")]
+    TooMuch,
+}
+
+/// Reads an export in JSON; members that nothing here reads are left out.
+pub fn from_json(signal: Signal, body: &[u8]) -> Result<Value, Malformed> {
+    let export = json::read(body, Some(&json::OF_OTLP))?;
+    let members = export.as_object().ok_or(Malformed::Shape)?;
+    match members.get(signal.resources()) {
+        Some(Value::Array(resources)) if resources.iter().all(Value::is_object) => Ok(export),
+        // An empty export is one.
+        None | Some(Value::Null) if members.is_empty() => Ok(export),
+        _ => Err(Malformed::Shape),
+    }
+}
+
+/// Reads any JSON within the same budget.
+pub fn read_json(body: &[u8]) -> Result<Value, Malformed> {
+    json::read(body, None)
+}
+
+/// Reads an export in protobuf, into the shape that it has in JSON.
+pub fn from_protobuf(signal: Signal, body: &[u8]) -> Result<Value, Malformed> {
+    wire::read(signal, body)
+}
+
 /// The calls in one export: an object with `resourceLogs` or `resourceSpans`. What has another shape gives none.
 pub fn calls(export: &Value, config: &Config) -> Vec<LlmCall> {
-    let list = |value: &Value, name: &str| -> Vec<Value> {
+    fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
         value
             .get(name)
             .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default()
-    };
-    let mut calls = Vec::new();
-    let mut budget = MAX_EXPORTED;
+            .map_or(&[], Vec::as_slice)
+    }
+    let mut calls: Vec<LlmCall> = Vec::new();
+    let (mut budget, mut arguments) = (MAX_EXPORTED, 0);
     for (resources, scopes, records) in [
         ("resourceLogs", "scopeLogs", "logRecords"),
         ("resourceSpans", "scopeSpans", "spans"),
     ] {
         for resource in list(export, resources) {
             let about = Attributes::of(resource.get("resource"));
-            let service = about.text("service.name").unwrap_or_default().to_owned();
-            for scope in list(&resource, scopes) {
-                for record in scope.get(records).and_then(Value::as_array).into_iter().flatten() {
+            let service = about.text("service.name").unwrap_or_default();
+            let pid = about.count("process.pid").and_then(|pid| u32::try_from(pid).ok());
+            for scope in list(resource, scopes) {
+                for record in list(scope, records) {
                     if budget == 0 {
                         return calls;
                     }
                     budget -= 1;
                     let attributes = Attributes::of(Some(record));
                     let call = if resources == "resourceLogs" {
-                        logs::call(&service, record, &attributes, config)
+                        logs::call(service, record, &attributes, config)
                     } else {
-                        spans::call(&service, record, &attributes, config)
+                        spans::call(service, record, &attributes, config)
                     };
-                    calls.extend(call);
+                    let call = call.filter(|call| {
+                        let bytes: usize = call
+                            .tool_calls
+                            .iter()
+                            .map(|tool| tool.arguments.looped.bytes)
+                            .sum();
+                        arguments += bytes;
+                        bytes == 0 || arguments <= MAX_EXPORTED_ARGUMENTS
+                    });
+                    calls.extend(call.map(|call| LlmCall {
+                        service: crate::finding::cut(service, MAX_SERVICE).to_owned(),
+                        pid,
+                        ..call
+                    }));
                 }
             }
         }
@@ -62,20 +156,145 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn sample(name: &str) -> Option<Vec<LlmCall>> {
+    /// The exports of a sample with their signals.
+    fn exports(name: &str) -> Option<Vec<(Signal, Value)>> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
             .join("../../shared/telemetry-samples")
             .join(name);
         let text = std::fs::read_to_string(path).ok()?;
         let sample: Value = serde_json::from_str(&text).unwrap();
-        let mut all = Vec::new();
-        for export in sample["exports"].as_array().unwrap() {
+        let signals = [Signal::Logs, Signal::Traces, Signal::Metrics];
+        let exports = sample["exports"].as_array().unwrap().iter().map(|export| {
             let body = ["body", "payload", "data", "json"]
                 .iter()
                 .find_map(|name| export.get(*name));
-            all.extend(calls(body.unwrap_or(export), &Config::default()));
+            let body = body.unwrap_or(export).clone();
+            let signal = signals
+                .into_iter()
+                .find(|signal| body.get(signal.resources()).is_some());
+            (signal.unwrap(), body)
+        });
+        Some(exports.collect())
+    }
+
+    fn sample(name: &str) -> Option<Vec<LlmCall>> {
+        let mut all = Vec::new();
+        for (signal, body) in exports(name)? {
+            let read = from_json(signal, body.to_string().as_bytes()).unwrap();
+            all.extend(calls(&read, &Config::default()));
         }
         Some(all)
+    }
+
+    /// Exports in both forms; the protobuf is written by the Python package opentelemetry-proto 1.x.
+    const OTLP: &str = include_str!("../../tests/data/otlp.json");
+
+    #[test]
+    fn protobuf_says_what_json_says() {
+        let config = Config::default();
+        let both: Value = serde_json::from_str(OTLP).unwrap();
+        for (signal, expected) in [(Signal::Logs, 2), (Signal::Traces, 1), (Signal::Metrics, 0)] {
+            let export = &both[signal.name()];
+            let plain = from_json(signal, export["json"].to_string().as_bytes()).unwrap();
+            let plain = calls(&plain, &config);
+            assert_eq!(plain.len(), expected, "{signal:?}");
+            let bytes = hex::decode(export["protobuf"].as_str().unwrap()).unwrap();
+            let read = from_protobuf(signal, &bytes).unwrap();
+            assert_eq!(calls(&read, &config), plain, "{signal:?}");
+            for end in 1..bytes.len() {
+                // Cut between two fields of the outermost message it would be whole; here there is one field.
+                assert_eq!(
+                    from_protobuf(signal, bytes.get(..end).unwrap()),
+                    Err(Malformed::Protobuf),
+                    "{signal:?} cut at {end}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_bomb_of_empty_records_is_refused() {
+        // One resource with one scope of two million empty log records.
+        let records = [0x12, 0x00].repeat(2_000_000);
+        let wrap = |tag: u8, inner: &[u8]| {
+            let mut out = vec![tag];
+            let mut length = inner.len();
+            while length >= 0x80 {
+                out.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
+                length >>= 7;
+            }
+            out.push(u8::try_from(length).unwrap());
+            out.extend_from_slice(inner);
+            out
+        };
+        let bomb = wrap(0x0a, &wrap(0x12, &records));
+        assert_eq!(from_protobuf(Signal::Logs, &bomb), Err(Malformed::TooMuch));
+        let list = format!(r#"{{"resourceLogs": [{}{{}}]}}"#, "{},".repeat(MAX_VALUES));
+        assert_eq!(from_json(Signal::Logs, list.as_bytes()), Err(Malformed::TooMuch));
+        let deep = format!(r#"{{"resource": {}1{}}}"#, "[".repeat(100), "]".repeat(100));
+        assert_eq!(from_json(Signal::Logs, deep.as_bytes()), Err(Malformed::TooMuch));
+    }
+
+    #[test]
+    fn other_bodies_are_refused() {
+        for body in [
+            "",
+            "{",
+            "null",
+            "[]",
+            "7",
+            r#"{"resourceSpans": []}"#,
+            r#"{"resourceLogs": 5}"#,
+        ] {
+            assert!(from_json(Signal::Logs, body.as_bytes()).is_err(), "{body}");
+        }
+        assert!(from_json(Signal::Logs, b"{}").is_ok());
+        for body in [b"\x0b".as_slice(), b"\x0a\x05", b"\x08\x01", b"hello", b"\xff"] {
+            assert_eq!(
+                from_protobuf(Signal::Logs, body),
+                Err(Malformed::Protobuf),
+                "{body:?}"
+            );
+        }
+        assert!(from_protobuf(Signal::Logs, b"").is_ok());
+    }
+
+    #[test]
+    fn who_types_has_heard_and_tools_without_arguments_are_left_out() {
+        for (name, prompts, tools) in [
+            ("claude-code.json", 2, 1),
+            ("codex.json", 1, 1),
+            ("gemini-cli.json", 1, 0),
+        ] {
+            let Some(found) = sample(name) else { return };
+            assert_eq!(
+                found.iter().filter(|call| call.user_facing).count(),
+                prompts,
+                "{name}"
+            );
+            let tools_seen: usize = found.iter().map(|call| call.tool_calls.len()).sum();
+            assert_eq!(tools_seen, tools, "{name}");
+            assert!(
+                found
+                    .iter()
+                    .filter(|call| !call.tool_calls.is_empty())
+                    .all(|call| call.over_mcp)
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+            for signal in [Signal::Logs, Signal::Traces, Signal::Metrics] {
+                if let Ok(export) = from_protobuf(signal, &bytes) {
+                    calls(&export, &Config::default());
+                }
+                if let Ok(export) = from_json(signal, &bytes) {
+                    calls(&export, &Config::default());
+                }
+            }
+        }
     }
 
     /// Model calls (with tokens) of a sample.

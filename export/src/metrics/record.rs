@@ -179,6 +179,16 @@ impl Metrics {
         self.decisions.with_label_values(&[decision, rule.as_str()]).inc();
     }
 
+    /// Messages that a relay decided on by itself; `mode` is `open` or `closed`.
+    pub fn relay_failmode(&self, mode: &'static str, count: u64) {
+        self.relay_failmode.with_label_values(&[mode]).inc_by(count);
+    }
+
+    /// A verdict took so long.
+    pub fn relay_verdict(&self, seconds: f64) {
+        self.relay_verdict.with_label_values::<&str>(&[]).observe(seconds);
+    }
+
     /// Shows the newest record of the decision chain.
     pub fn set_decision_head(&self, n: u64, hash: &str) {
         self.decision_head.reset();
@@ -197,6 +207,21 @@ impl Metrics {
     /// Counts a waste finding.
     pub fn waste(&self, rule: &'static str) {
         self.waste.with_label_values(&[rule]).inc();
+    }
+
+    /// Counts an observation that the waste rules had no room for; `source` is `mcp`, `otlp` or `api`.
+    pub fn waste_dropped(&self, source: &'static str) {
+        self.waste_dropped.with_label_values(&[source]).inc();
+    }
+
+    /// Counts reported model calls; `source` is `otlp` or `api`.
+    pub fn llm_calls(&self, source: &'static str, count: u64) {
+        self.llm_calls.with_label_values(&[source]).inc_by(count);
+    }
+
+    /// Counts a report; both words come from the receiver's own lists.
+    pub fn telemetry_request(&self, signal: &'static str, result: &'static str) {
+        self.telemetry_requests.with_label_values(&[signal, result]).inc();
     }
 
     /// Counts records that a slow follower missed.

@@ -33,6 +33,9 @@ pub enum EventKind {
     Notification,
     /// A complete list of tools was seen.
     ToolsListed,
+    /// A relay sent something else in a message's place, or answered it: `reason` says how, `detail` holds the exact
+    /// bytes, unless arguments or a result are among them.
+    Replaced,
     /// A line that is no JSON-RPC message.
     Malformed,
     /// Bytes of a stream are missing.
@@ -41,6 +44,8 @@ pub enum EventKind {
     Loss,
     /// `kams on`, `kams off`, a reload, a start or stop of the daemon.
     Daemon,
+    /// A rule or a restriction decided on a call or a server start.
+    Decision,
     /// A word that this version does not know.
     #[default]
     #[serde(other)]
@@ -49,7 +54,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All kinds that can be filtered for.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::AgentStarted,
         Self::AgentGone,
         Self::ServerStarted,
@@ -62,10 +67,12 @@ impl EventKind {
         Self::ToolResult,
         Self::Notification,
         Self::ToolsListed,
+        Self::Replaced,
         Self::Malformed,
         Self::Gap,
         Self::Loss,
         Self::Daemon,
+        Self::Decision,
     ];
 
     /// The wire name.
@@ -83,10 +90,12 @@ impl EventKind {
             Self::ToolResult => "tool_result",
             Self::Notification => "notification",
             Self::ToolsListed => "tools_listed",
+            Self::Replaced => "replaced",
             Self::Malformed => "malformed",
             Self::Gap => "gap",
             Self::Loss => "loss",
             Self::Daemon => "daemon",
+            Self::Decision => "decision",
             Self::Unknown => "unknown",
         }
     }
@@ -224,6 +233,15 @@ pub struct EventView {
     /// Bounded word: why lost, malformed, rejected, gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The policy's rule (on `decision`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// What was done, by the action's name (on `decision`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// What enforce would have done, where it was not done (on `decision`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub would: Option<String>,
     /// One sentence for people. Never argument or result text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,

@@ -51,7 +51,7 @@ const THEN_KEYS: &[&str] = &[
 /// Most rules of one document.
 const MAX_RULES: usize = 1_000;
 /// Most documents of a policy.
-const MAX_DOCUMENTS: usize = 256;
+pub(crate) const MAX_DOCUMENTS: usize = 256;
 
 /// What documents are checked against.
 struct Env<'e> {
@@ -69,10 +69,6 @@ pub(crate) fn read_entry(
     files: &dyn Files,
     hash: &mut Sha256,
 ) {
-    if runs.documents.len() >= MAX_DOCUMENTS {
-        reader.error(item.place, format!("more than {MAX_DOCUMENTS} documents"));
-        return;
-    }
     let env = Env {
         groups,
         labels: &runs.labels,

@@ -153,7 +153,26 @@ pub(crate) fn read(
         } else {
             one
         };
-        for item in items {
+        if items.len() > document::MAX_DOCUMENTS {
+            reader.error(
+                node.place,
+                format!(
+                    "{} documents; at most {} are allowed",
+                    items.len(),
+                    document::MAX_DOCUMENTS
+                ),
+            );
+        }
+        let mut names = Vec::new();
+        for item in items.iter().take(document::MAX_DOCUMENTS) {
+            // Each file is read and checked once.
+            if let Value::Text(name) = &item.value {
+                if names.contains(&name) {
+                    reader.error(item.place, format!("`{}` is named twice", show(name)));
+                    continue;
+                }
+                names.push(name);
+            }
             document::read_entry(reader, item, groups, &mut out, files, hash);
         }
     }

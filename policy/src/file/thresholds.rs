@@ -1,8 +1,8 @@
-//! `thresholds`: numbers of detectors and knobs of waste rules.
+//! `thresholds`: numbers of detectors. Those of waste rules have a section of their own.
 
 use crate::policy::Thresholds;
 use crate::reader::{Reader, show};
-use crate::tree::{Node, Value};
+use crate::tree::Node;
 
 /// Detector, knob, smallest and largest value.
 pub(crate) const KNOBS: &[(&str, &str, f64, f64)] = &[
@@ -22,8 +22,8 @@ pub(crate) const KNOBS: &[(&str, &str, f64, f64)] = &[
     ("behavioural.latency_degradation", "min_samples", 1.0, 1e4),
 ];
 
-/// The fifteen rules of seed 003. Their knobs are the rules' own; here they need only be numbers.
-pub(crate) const WASTE_PREFIX: &str = "waste.";
+/// How the waste rules' detectors are called.
+const WASTE_PREFIX: &str = "waste.";
 
 pub(crate) fn read(reader: &mut Reader<'_>, node: &Node) -> Thresholds {
     let mut out = Thresholds::new();
@@ -32,11 +32,12 @@ pub(crate) fn read(reader: &mut Reader<'_>, node: &Node) -> Thresholds {
     };
     for (detector, node) in detectors.iter() {
         let what = format!("thresholds.{}", show(&detector.text));
-        let waste = detector
-            .text
-            .strip_prefix(WASTE_PREFIX)
-            .is_some_and(|rule| !rule.is_empty());
-        if !waste && !KNOBS.iter().any(|(d, ..)| *d == detector.text) {
+        if let Some(rule) = detector.text.strip_prefix(WASTE_PREFIX) {
+            let hint = format!("write it under `waste:`, as `{}: {{...}}`", show(rule));
+            reader.error_hint(detector.place, "waste rules have a section of their own", hint);
+            continue;
+        }
+        if !KNOBS.iter().any(|(d, ..)| *d == detector.text) {
             let mut names: Vec<&str> = KNOBS.iter().map(|(d, ..)| *d).collect();
             names.dedup();
             reader.unknown_word(detector.place, "thresholds", &detector.text, names.into_iter());
@@ -44,12 +45,9 @@ pub(crate) fn read(reader: &mut Reader<'_>, node: &Node) -> Thresholds {
         }
         let known: Vec<_> = KNOBS.iter().filter(|(d, ..)| *d == detector.text).collect();
         let names: Vec<&str> = known.iter().map(|(_, knob, ..)| *knob).collect();
-        let fields = if waste {
-            reader.any_fields(node, &what)
-        } else {
-            reader.fields(node, &what, &names)
+        let Some(fields) = reader.fields(node, &what, &names) else {
+            continue;
         };
-        let Some(fields) = fields else { continue };
         let mut knobs = std::collections::BTreeMap::new();
         for (key, node) in fields.iter() {
             let bounds = known
@@ -57,11 +55,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, node: &Node) -> Thresholds {
                 .find(|(_, knob, ..)| *knob == key.text)
                 .map(|(.., min, max)| (*min, *max));
             let what = format!("{what}.{}", show(&key.text));
-            let number = match (waste, &node.value) {
-                (true, Value::Bool(b)) => Some(f64::from(u8::from(*b))),
-                (true, _) => reader.number(node, &what, -1e12, 1e12),
-                (false, _) => bounds.and_then(|(min, max)| reader.number(node, &what, min, max)),
-            };
+            let number = bounds.and_then(|(min, max)| reader.number(node, &what, min, max));
             if let Some(number) = number {
                 knobs.insert(key.text.clone(), number);
             }

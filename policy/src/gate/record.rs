@@ -5,6 +5,8 @@ use crate::approval::Approval;
 use crate::checkpoint::Checkpoint;
 use crate::decide::{Decision, Subject};
 use crate::evidence::{Body, RecordKind};
+use crate::exception::Exception;
+use crate::exception::set::KeptException;
 use crate::mode::Mode;
 use crate::restriction::Restriction;
 use crate::time::Now;
@@ -120,6 +122,21 @@ impl Gate {
         body.rule = Some(restriction.rule.clone());
         body.approver = by.map(str::to_owned);
         body.reference = Some(restriction.id);
+        self.append(body, now);
+    }
+
+    pub(super) fn record_exception(
+        &mut self,
+        kept: &KeptException,
+        exception: &Exception,
+        what: &str,
+        by: Option<&str>,
+        now: Now,
+    ) {
+        let mut body = self.body(RecordKind::Exception, "", "", &format!("exception {what}"));
+        body.reason = Some(exception.label());
+        body.approver = by.map(str::to_owned);
+        body.reference = Some(kept.id);
         self.append(body, now);
     }
 }

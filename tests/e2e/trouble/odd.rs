@@ -121,7 +121,7 @@ fn together(context: &Context, large: &[&str], short: usize) -> Result<()> {
         }
         for run in running {
             run.join()
-                .map_err(|_| anyhow::anyhow!("an agent's thread failed"))??;
+                .map_err(|_panic| anyhow::anyhow!("an agent's thread failed"))??;
         }
         Ok(())
     })?;

@@ -7,7 +7,7 @@ use kams_detect::finding::Kind;
 use kams_detect::redact::json_error;
 use kams_export::text::visible;
 use kams_export::view::{FindingRecord, Record, SCHEMA};
-use kams_policy::{Baseline, Finding, Now, Policy, RuleVerdict, Subject};
+use kams_policy::{Baseline, Exception, Finding, Now, Policy, RuleVerdict, Subject};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -102,13 +102,18 @@ fn seen(record: &FindingRecord) -> Option<Finding<'_>> {
 }
 
 /// Explains each.
-pub(super) fn records(records: &[FindingRecord], policy: &Policy, out: &mut Out) -> Result<(), CliError> {
+pub(super) fn records(
+    records: &[FindingRecord],
+    policy: &Policy,
+    exceptions: &[Exception],
+    out: &mut Out,
+) -> Result<(), CliError> {
     for record in records {
         let finding = seen(record).ok_or_else(|| CliError::Input {
             file: visible(&record.fingerprint),
             why: "a kind or severity that this version does not know".to_owned(),
         })?;
-        one(record, &finding, policy, out)?;
+        one(record, &finding, policy, exceptions, out)?;
     }
     Ok(())
 }
@@ -117,10 +122,11 @@ fn one(
     record: &FindingRecord,
     finding: &Finding<'_>,
     policy: &Policy,
+    exceptions: &[Exception],
     out: &mut Out,
 ) -> Result<(), CliError> {
     let wall_ms = u64::try_from(record.time.unix_nanos() / 1_000_000).unwrap_or(0);
-    let explained = policy.explain(finding, &[], Now::at(wall_ms));
+    let explained = policy.explain(finding, exceptions, Now::at(wall_ms));
     let decision = &explained.decision;
     let excepted = |rule: &str| {
         let hit = decision.hits.iter().find(|hit| hit.rule == rule)?;

@@ -9,6 +9,7 @@ use kams_export::text::visible;
 use kams_policy::{Files, Policy, Problem};
 
 use crate::cli::CliError;
+use crate::config::place_of;
 use crate::policy_file::INSTALLED;
 
 /// More than a policy may have; the loader says so with its own words.
@@ -62,16 +63,20 @@ pub(crate) fn text(file: &Path) -> Result<String, CliError> {
 }
 
 fn read(file: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     if file == Path::new("-") {
-        std::io::stdin().take(LARGEST).read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    if !file.metadata()?.is_file() {
+        std::io::stdin().take(LARGEST).read_to_end(&mut bytes)?;
+    } else if file.metadata()?.is_file() {
+        File::open(file)?.take(LARGEST).read_to_end(&mut bytes)?;
+    } else {
         return Err(std::io::Error::other("not a regular file"));
     }
-    File::open(file)?.take(LARGEST).read_to_string(&mut text)?;
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| {
+        let (line, column) = place_of(&error);
+        std::io::Error::other(format!(
+            "not UTF-8 text: see line {line}, column {column}; save it as UTF-8"
+        ))
+    })
 }
 
 impl Text {

@@ -93,7 +93,7 @@ impl LiveView {
         let outcome = match (e.outcome, e.error_code) {
             (Some(outcome), Some(code)) => format!("{} {code}", outcome.name()),
             (Some(outcome), None) => outcome.name().to_owned(),
-            (None, _) => String::new(),
+            (None, _) => e.action.clone().unwrap_or_default(),
         };
         vec![
             Cell::new(time).ink(Ink::Faint),
@@ -169,6 +169,7 @@ fn what(e: &EventView) -> (String, Ink) {
         EventKind::Gap => ("GAP in the stream".to_owned(), Ink::Bad),
         EventKind::Loss => (format!("LOST {count} records"), Ink::Bad),
         EventKind::Daemon => ("kamsd".to_owned(), Ink::Strong),
+        EventKind::Decision => (format!("policy: {}", e.rule.as_deref().unwrap_or("?")), Ink::Odd),
         _ => ("something newer than this kams".to_owned(), Ink::Odd),
     }
 }
@@ -197,6 +198,10 @@ fn remarks(e: &EventView) -> String {
         };
         parts.extend(e.transport.map(|t| transport(t).to_owned()));
         parts.extend(e.revision.as_ref().map(|revision| format!("MCP {revision}")));
+    }
+    if e.event == EventKind::Decision {
+        parts.extend(e.tool.as_ref().map(|tool| format!("on {tool}")));
+        parts.extend(e.would.as_ref().map(|would| format!("would {would}")));
     }
     parts.extend([&e.stage, &e.reason, &e.detail].into_iter().flatten().cloned());
     parts.join(", ")

@@ -207,6 +207,71 @@ pub(in crate::config) const KEYS: &[Key] = &[
         show: |c| c.metrics.max_tools.to_string(),
     },
     Key {
+        path: "telemetry.listen",
+        reload: false,
+        doc: &[
+            "Loopback address of the OTLP/HTTP receiver, or off. Agents report their model calls to it once",
+            "`kams telemetry enable` has told them to; who sends is what the kernel says of the socket.",
+        ],
+        set: |c, n, f| {
+            if let Some(address) = listen(n, "telemetry.listen", f) {
+                c.telemetry.listen = address;
+            }
+        },
+        show: |c| {
+            c.telemetry
+                .listen
+                .map_or_else(|| "off".to_owned(), |a| format!("\"{a}\""))
+        },
+    },
+    Key {
+        path: "telemetry.max_body",
+        reload: false,
+        doc: &["Largest request that is read, 64KiB to 64MiB; larger ones are refused (413)."],
+        set: |c, n, f| {
+            if let Some(bytes) = size(n, "telemetry.max_body", (64 << 10)..=(64 << 20), f) {
+                c.telemetry.max_body = usize::try_from(bytes).unwrap_or(usize::MAX);
+            }
+        },
+        show: |c| show_bytes(c.telemetry.max_body as u64),
+    },
+    Key {
+        path: "telemetry.max_unpacked",
+        reload: false,
+        doc: &["The same for what a compressed request unpacks to."],
+        set: |c, n, f| {
+            if let Some(bytes) = size(n, "telemetry.max_unpacked", (64 << 10)..=(128 << 20), f) {
+                c.telemetry.max_unpacked = usize::try_from(bytes).unwrap_or(usize::MAX);
+            }
+        },
+        show: |c| show_bytes(c.telemetry.max_unpacked as u64),
+    },
+    Key {
+        path: "telemetry.requests_per_second",
+        reload: false,
+        doc: &[
+            "Requests of one user, here and to /v1/llm-calls, in the long run; five times as many may come at",
+            "once. What comes beyond is refused (429).",
+        ],
+        set: |c, n, f| {
+            if let Some(requests) = count(n, "telemetry.requests_per_second", 1..=10_000, f) {
+                c.telemetry.requests_per_second = requests;
+            }
+        },
+        show: |c| c.telemetry.requests_per_second.to_string(),
+    },
+    Key {
+        path: "telemetry.bytes_per_second",
+        reload: false,
+        doc: &["Bytes of one user in the long run; five times as many may come at once."],
+        set: |c, n, f| {
+            if let Some(bytes) = size(n, "telemetry.bytes_per_second", (64 << 10)..=(1 << 30), f) {
+                c.telemetry.bytes_per_second = usize::try_from(bytes).unwrap_or(usize::MAX);
+            }
+        },
+        show: |c| show_bytes(c.telemetry.bytes_per_second as u64),
+    },
+    Key {
         path: "log.level",
         reload: true,
         doc: &["error, warn, info, debug or trace."],

@@ -87,6 +87,13 @@ fn view(policy: &Policy) -> Value {
         "rules": rules.collect::<Vec<_>>(),
         "warnings": policy.warnings().iter().map(problem).collect::<Vec<_>>(),
         "exceptions": policy.exceptions().len(),
+        "facts": policy.runs().facts.len(),
+        "documents": policy.runs().documents.iter().map(|document| json!({
+            "policy_id": document.policy_id, "version": document.version, "status": document.status.name(),
+            "rules": document.rules.iter().map(|rule| json!({
+                "rule_id": rule.id, "decision": rule.decision.name(), "approver_group": rule.approver_group,
+            })).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
     })
 }
 

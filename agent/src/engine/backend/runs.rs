@@ -6,7 +6,9 @@
 //! Approvals are decided by members of the policy's group, whoever they are; everything else by administrators.
 
 use kams_export::view::SCHEMA;
-use kams_policy::{ADMIN_GROUP, Approval, Approver, Checkpoint, Record, Refusal, export_run};
+use kams_policy::{
+    ADMIN_GROUP, Approval, Approver, Checkpoint, Head, Record, RecordKind, Refusal, export_run,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -19,6 +21,8 @@ use crate::engine::sink::Sink;
 
 /// Records of one run that are given out.
 const MOST: u32 = 100_000;
+/// Ended runs that are listed, the newest ones.
+const PAST: u32 = 200;
 
 type Work = Box<dyn FnOnce(&mut Gatekeeper, &mut dyn Sink) + Send>;
 
@@ -49,7 +53,7 @@ struct Order {
 }
 
 impl DaemonBackend {
-    fn gate<T: Send + 'static>(
+    pub(super) fn gate<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Gatekeeper, &mut dyn Sink) -> T + Send + 'static,
     ) -> Result<T, BackendError> {
@@ -107,40 +111,57 @@ impl DaemonBackend {
         }
     }
 
+    /// Runs that live, after those that are on record and have ended.
     fn list_runs(&self, scope: Scope) -> Result<Value, BackendError> {
+        let on_record = self.store.decision_ends(PAST).map_err(|error| failed(&error))?;
+        let on_record: Vec<Record> = on_record
+            .iter()
+            .filter(|row| admits(scope, row.uid))
+            .filter_map(|row| serde_json::from_str(&row.record).ok())
+            .collect();
         self.gate(move |gate, _| {
-            let chain = gate.gate().chain();
-            let rows = gate
-                .gate()
-                .runs
-                .list()
-                .filter(|(user, _)| admits(scope, gate.uid(user)));
-            let rows = rows.map(|(user, run)| {
+            let (chain, runs) = (gate.gate().chain(), &gate.gate().runs);
+            let past = on_record
+                .iter()
+                .filter(|last| !last.body.run.is_empty() && runs.get(&last.body.user, &last.body.run).is_none())
+                .map(|last| {
+                    let head = Head {
+                        n: last.run_n,
+                        hash: last.hash.clone(),
+                    };
+                    json!({
+                        "run": last.body.run, "user": last.body.user, "agent": last.body.agent,
+                        "state": if last.body.kind == RecordKind::RunEnd { &last.body.decision } else { "ended" },
+                        "last": last.time, "in_flight": 0, "records": last.run_n, "head": head,
+                    })
+                });
+            let living = runs.list().filter(|(user, _)| admits(scope, gate.uid(user)));
+            let living = living.map(|(user, run)| {
+                let head = chain.run_head(user, &run.id);
                 json!({
-                    "run": run.id, "user": user, "agent": run.agent, "started_ms": run.started_ms,
-                    "in_flight": run.in_flight(), "head": chain.run_head(user, &run.id),
+                    "run": run.id, "user": user, "agent": run.agent, "state": "live", "started_ms": run.started_ms,
+                    "in_flight": run.in_flight(), "records": head.map_or(0, |head| head.n), "head": head,
                 })
             });
             json!({
-                "schema": SCHEMA, "runs": rows.collect::<Vec<_>>(), "head": chain.head(),
+                "schema": SCHEMA, "runs": past.chain(living).collect::<Vec<_>>(), "head": chain.head(),
                 "missing": gate.missing().0,
             })
         })
     }
 
     fn show_run(&self, scope: Scope, run: &str) -> Result<Value, BackendError> {
-        let failed = |error: kams_store::StoreError| BackendError::Unavailable {
-            message: error.to_string(),
-            remedy: "see the daemon's log".to_owned(),
-        };
         self.store
             .flush(std::time::Duration::from_secs(2))
-            .map_err(failed)?;
+            .map_err(|error| failed(&error))?;
         let uid = match scope {
             Scope::All => None,
             Scope::User(uid) => Some(uid),
         };
-        let rows = self.store.decisions_of(uid, run, MOST).map_err(failed)?;
+        let rows = self
+            .store
+            .decisions_of(uid, run, MOST)
+            .map_err(|error| failed(&error))?;
         let records: Vec<Record> = rows
             .iter()
             .filter_map(|row| serde_json::from_str(&row.record).ok())
@@ -243,6 +264,13 @@ impl DaemonBackend {
     }
 }
 
+fn failed(error: &kams_store::StoreError) -> BackendError {
+    BackendError::Unavailable {
+        message: error.to_string(),
+        remedy: "see the daemon's log".to_owned(),
+    }
+}
+
 fn admits(scope: Scope, uid: Option<u32>) -> bool {
     scope == Scope::All || uid.is_some_and(|uid| scope.admits(uid))
 }
@@ -268,7 +296,7 @@ fn shown(checkpoint: &Checkpoint) -> Value {
 }
 
 /// Login name, or the uid in digits.
-fn name_of(uid: u32) -> String {
+pub(super) fn name_of(uid: u32) -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
     user.ok()
         .flatten()

@@ -51,6 +51,7 @@ impl DaemonBackend {
             agent_pid: report.agent_pid,
             input_tokens: report.input_tokens,
             server: report.server,
+            before: None,
         };
         let (done, answer) = oneshot::channel();
         // A full queue means that the engine is busy with what matters more.

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use kams_detect::{Evidence, Finding, Kind, Severity};
-use kams_policy::{Action, CallVerdict, ChainMatch, Decision, Mode, Outcome};
+use kams_policy::{Action, CallVerdict, ChainMatch, Decision, Outcome};
 
 use super::Gatekeeper;
 
@@ -32,10 +32,7 @@ impl Gatekeeper {
             }
             let rule = format!("{}@{}/{}", hit.policy_id, hit.version, hit.rule_id);
             if self.told.insert((run.to_owned(), rule.clone(), tool.to_owned())) {
-                found.push((
-                    finding(hit, &rule, run, tool),
-                    decision(hit, verdict.decision.mode),
-                ));
+                found.push((finding(hit, &rule, run, tool), decision(hit, &verdict.decision)));
             }
         }
         found
@@ -74,8 +71,8 @@ fn finding(hit: &ChainMatch, rule: &str, run: &str, tool: &str) -> Finding {
     }
 }
 
-/// The rule's own decision about the call. Nothing is refused on a watched stream.
-fn decision(hit: &ChainMatch, mode: Mode) -> Decision {
+/// The rule's own decision about the call.
+fn decision(hit: &ChainMatch, made: &Decision) -> Decision {
     let action = match hit.decision {
         _ if hit.suspend_agent => Action::SuspendAgent,
         Outcome::Block => Action::BlockCall,
@@ -83,7 +80,8 @@ fn decision(hit: &ChainMatch, mode: Mode) -> Decision {
         Outcome::Warn => Action::Warn,
         _ => Action::Alert,
     };
-    let enforces = action.enforces();
+    // Carried out where the whole decision is: in enforce mode, on a stream with a relay.
+    let enforces = action.enforces() && made.would.is_some();
     Decision {
         action: Some(if enforces || hit.dry_run {
             Action::Alert
@@ -92,7 +90,7 @@ fn decision(hit: &ChainMatch, mode: Mode) -> Decision {
         }),
         would: (enforces && !hit.dry_run).then_some(action),
         rule: Some(hit.rule_id.clone()),
-        mode,
+        mode: made.mode,
         ..Decision::default()
     }
 }

@@ -1,8 +1,10 @@
-//! What outlives the process: records behind the verdict, restrictions and approvals as they stand.
+//! What outlives the process: records behind the verdict; restrictions, approvals and exceptions as they stand.
+
+use std::collections::BTreeSet;
 
 use kams_policy::{
-    Action, Approval, ApprovalQueue, Chain, Head, Now, Record, RecordKind, Request, Restriction,
-    RestrictionSet, State,
+    Action, Approval, ApprovalQueue, Body, Chain, ExceptionSet, Head, KeptException, Now, Record, RecordKind,
+    Request, Restriction, RestrictionSet, State,
 };
 use kams_store::{DecisionRow, Held, Noted, WriteOp};
 use serde::{Deserialize, Serialize};
@@ -71,19 +73,39 @@ struct StoredApproval {
     until_ms: u64,
 }
 
+#[derive(Deserialize, Serialize)]
+struct StoredException {
+    id: u64,
+    text: String,
+    added_by: String,
+    since_ms: u64,
+}
+
+/// Runs whose ends are read at the start: those that an earlier start left open are ended, and those with a request
+/// for approval go on by one record.
+const RUNS: u32 = 1_024;
+
 impl Gatekeeper {
     /// Goes on where the last start ended: the chain's numbers, restrictions, approvals.
     pub(super) fn restore(&mut self, now: Now) {
         let Some(store) = self.store.clone() else { return };
-        let stored = store
-            .decision_ends(0)
+        let ends: Vec<Record> = store
+            .decision_ends(RUNS)
             .map_err(|error| tracing::error!(%error, "the decision chain could not be read"))
             .unwrap_or_default()
+            .iter()
+            .filter_map(|row| {
+                if let Some(uid) = row.uid {
+                    self.uids.insert(row.user.clone(), uid);
+                }
+                serde_json::from_str(&row.record).ok()
+            })
+            .collect();
+        let stored = ends
             .last()
-            .and_then(|row| serde_json::from_str::<Record>(&row.record).ok())
             .map(|record| Head {
                 n: record.n,
-                hash: record.hash,
+                hash: record.hash.clone(),
             })
             .unwrap_or_default();
         let mut missing = store.missing_decisions().unwrap_or_default();
@@ -105,10 +127,55 @@ impl Gatekeeper {
                 self.missing
             );
         }
-        // Runs do not go on: their facts were in memory.
-        self.gate.resume_chain(Chain::resume(head, []));
+        let open: Vec<&Body> = ends
+            .iter()
+            .map(|record| &record.body)
+            .filter(|body| !body.run.is_empty() && body.kind != RecordKind::RunEnd)
+            .collect();
+        let run_ends = ends
+            .iter()
+            .filter(|record| !record.body.run.is_empty())
+            .map(|record| {
+                let head = Head {
+                    n: record.run_n,
+                    hash: record.hash.clone(),
+                };
+                (record.body.user.clone(), record.body.run.clone(), head)
+            });
+        self.gate.resume_chain(Chain::resume(head, run_ends));
         self.restore_restrictions(&store, now);
-        self.restore_approvals(&store, now);
+        self.restore_exceptions(&store, now);
+        let denied = self.restore_approvals(&store, now);
+        // Runs do not go on: their facts were in memory.
+        let asked = denied
+            .iter()
+            .map(|one| (one.request.user.as_str(), one.request.run.as_str()));
+        let cut_off: BTreeSet<(&str, &str)> = open
+            .iter()
+            .map(|body| (body.user.as_str(), body.run.as_str()))
+            .chain(asked)
+            .collect();
+        self.gate.note_lost_runs(cut_off, now);
+        self.write_records(now);
+    }
+
+    fn restore_exceptions(&mut self, store: &kams_store::Store, now: Now) {
+        let stored = read::<StoredException>(store, Held::Exception);
+        let kept = stored.into_iter().map(|one| KeptException {
+            id: one.id,
+            text: one.text,
+            added_by: one.added_by,
+            since_ms: one.since_ms,
+        });
+        let (set, over) = ExceptionSet::restore(kept, now);
+        self.gate.exceptions = set;
+        for id in over {
+            tracing::warn!(
+                id,
+                "an exception has expired, or this version does not understand it"
+            );
+            self.hold(Held::Exception, id, None);
+        }
     }
 
     fn restore_restrictions(&mut self, store: &kams_store::Store, now: Now) {
@@ -142,7 +209,8 @@ impl Gatekeeper {
         }
     }
 
-    fn restore_approvals(&mut self, store: &kams_store::Store, now: Now) {
+    /// Gives the requests that the restart denied.
+    fn restore_approvals(&mut self, store: &kams_store::Store, now: Now) -> Vec<Approval> {
         let approvals: Vec<Approval> = read::<StoredApproval>(store, Held::Approval)
             .into_iter()
             .map(|one| {
@@ -172,7 +240,7 @@ impl Gatekeeper {
         let (queue, denied) = ApprovalQueue::restore(approvals, valid_for, now);
         self.gate.approvals = queue;
         self.gate.note_approvals(&denied, now);
-        self.write_records(now);
+        denied
     }
 
     /// Writes what was decided, and counts it.
@@ -197,6 +265,7 @@ impl Gatekeeper {
             match (record.body.kind, record.body.reference) {
                 (RecordKind::Restriction, Some(id)) => self.keep_restriction(id, now),
                 (RecordKind::Approval, Some(id)) => self.keep_approval(id),
+                (RecordKind::Exception, Some(id)) => self.keep_exception(id),
                 _ => {}
             }
         }
@@ -283,6 +352,21 @@ impl Gatekeeper {
         );
     }
 
+    fn keep_exception(&self, id: u64) {
+        let stands = self.gate.exceptions.list().find(|(kept, _)| kept.id == id);
+        let body = stands.map(|(kept, _)| StoredException {
+            id,
+            text: kept.text.clone(),
+            added_by: kept.added_by.clone(),
+            since_ms: kept.since_ms,
+        });
+        self.hold(
+            Held::Exception,
+            id,
+            body.and_then(|body| serde_json::to_string(&body).ok()),
+        );
+    }
+
     fn hold(&self, kind: Held, id: u64, body: Option<String>) {
         if let Some(store) = &self.store {
             store.write(WriteOp::Held { kind, id, body });
@@ -313,7 +397,7 @@ fn read<T: serde::de::DeserializeOwned>(store: &kams_store::Store, kind: Held) -
     rows.iter()
         .filter_map(|text| {
             serde_json::from_str(text)
-                .map_err(|error| tracing::error!(%error, "a stored restriction or approval is unreadable"))
+                .map_err(|error| tracing::error!(%error, "a stored restriction, approval or exception is unreadable"))
                 .ok()
         })
         .collect()

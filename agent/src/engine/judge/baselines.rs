@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use kams_detect::Finding;
 use kams_detect::integrity::{self, Definition, Subject};
 use kams_mcp::ListKind;
 use kams_policy::{Action, Decision};
@@ -18,6 +19,9 @@ use crate::engine::sink::{Sink, ToolState};
 
 /// Items of one server that are kept.
 const MOST: usize = 20_000;
+/// Bytes of definitions of one server that are kept; of further ones only digests are: a new text is scored as at a first
+/// sighting.
+const MOST_BYTES: usize = 16 << 20;
 /// Reported digests that are remembered per item.
 const TOLD: usize = 8;
 /// Servers without a conversation whose baselines stay in memory. What was just learned is on its way to the disk
@@ -30,6 +34,18 @@ pub(super) struct ServerBaselines {
     pub(super) items: HashMap<String, Kept>,
     /// By capability key and list: members of the last full list.
     full: HashMap<String, HashSet<String>>,
+    /// Bytes of the definitions in `items`.
+    bytes: usize,
+}
+
+impl ServerBaselines {
+    /// Enters what was read from the store.
+    fn enter(&mut self, rows: impl Iterator<Item = (String, Kept)>) {
+        for (key, kept) in rows {
+            self.bytes += kept.bytes();
+            self.items.insert(key, kept);
+        }
+    }
 }
 
 /// One item and what is remembered of it.
@@ -41,6 +57,9 @@ pub(super) struct Kept {
     /// Digests that were reported against this baseline, newest last: a server that goes back and forth between
     /// two texts is reported once for each.
     told: Vec<String>,
+    /// A definition that policy refused when it was listed, and the refusal. It is refused again as long as nobody
+    /// accepts it.
+    refused: Option<(String, Decision)>,
 }
 
 impl Kept {
@@ -49,7 +68,12 @@ impl Kept {
             row,
             definition,
             told: Vec::new(),
+            refused: None,
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.row.definition.len() + self.row.seen.as_ref().map_or(0, |(_, text)| text.len())
     }
 
     fn tell(&mut self, digest: String) {
@@ -69,7 +93,7 @@ impl Judge {
         let mut known = ServerBaselines::default();
         if let Some(store) = &self.store {
             match store.baselines(owner.uid, &owner.server) {
-                Ok(rows) => known.items.extend(rows.into_iter().filter_map(read)),
+                Ok(rows) => known.enter(rows.into_iter().filter_map(read)),
                 Err(error) => {
                     tracing::error!(%error, server = %owner.server, "baselines cannot be read; they are learned anew");
                 }
@@ -132,6 +156,7 @@ impl Judge {
         };
         let thresholds = self.thresholds;
         let digest = digest(now);
+        let tool = (now.subject != Subject::Instructions).then_some(now.name.as_str());
         if let Some(kept) = known.items.get_mut(key) {
             if kept.row.digest == digest {
                 // Back to the baseline: what was seen last is no longer another text.
@@ -141,39 +166,79 @@ impl Judge {
                 }
                 return false;
             }
-            if kept.row.seen.as_ref().is_some_and(|(seen, _)| *seen == digest) {
+            if let Some((_, decision)) = kept.refused.as_ref().filter(|(refused, _)| *refused == digest) {
+                sink.refused_again(tool, decision);
                 return false;
             }
             let told = kept.told.contains(&digest);
+            // What an earlier start of Kams saw and told may have been refused then: where it can be, it is judged anew.
+            let seen = kept.row.seen.as_ref().is_some_and(|(seen, _)| *seen == digest);
+            if seen && (told || !case.party.relayed) {
+                return false;
+            }
             let before = kept.definition.clone();
             let pinned = kept.row.state == BaselineState::Pinned;
-            let mut blocked = false;
-            if let Some(before) = before.filter(|_| !told) {
-                for finding in integrity::diff(Some(&before), Some(now), pinned, thresholds) {
-                    blocked |= blocks(&self.report(case, &finding, sink));
-                }
-            } else if !told && let Some(finding) = integrity::first_sighting(now, thresholds) {
-                blocked = blocks(&self.report(case, &finding, sink));
-            }
+            let findings = match before {
+                _ if told => Vec::new(),
+                Some(before) => integrity::diff(Some(&before), Some(now), pinned, thresholds),
+                None => integrity::first_sighting(now, thresholds).into_iter().collect(),
+            };
+            let verdict = self.report_all(case, &findings, sink);
             // What was told and did not become the baseline then does not become it now.
-            self.learn(owner, key, now, case, !pinned && !blocked && !told);
+            self.learn(owner, key, now, case, !pinned && !verdict.blocked && !told);
+            self.remember_refusal(owner, key, digest, verdict.refusal);
             return false;
         }
         let list = capabilities.and_then(|c| known.full.get(&list_key(c, now.subject)));
         let added = list.is_some_and(|list| !list.contains(key));
         let all_pinned =
             !known.items.is_empty() && known.items.values().all(|k| k.row.state == BaselineState::Pinned);
-        let mut blocked = false;
-        if added && now.subject == Subject::Tool {
-            for finding in integrity::diff(None, Some(now), all_pinned, thresholds) {
-                blocked |= blocks(&self.report(case, &finding, sink));
-            }
-        } else if let Some(finding) = integrity::first_sighting(now, thresholds) {
-            blocked = blocks(&self.report(case, &finding, sink));
-        }
+        let findings = if added && now.subject == Subject::Tool {
+            integrity::diff(None, Some(now), all_pinned, thresholds)
+        } else {
+            integrity::first_sighting(now, thresholds).into_iter().collect()
+        };
+        let verdict = self.report_all(case, &findings, sink);
         // What policy refuses is remembered as seen, so that a person can accept it; never as the baseline.
-        self.learn(owner, key, now, case, !blocked);
+        self.learn(owner, key, now, case, !verdict.blocked);
+        self.remember_refusal(owner, key, digest, verdict.refusal);
         true
+    }
+
+    fn report_all(&mut self, case: &Case<'_>, findings: &[Finding], sink: &mut dyn Sink) -> Verdict {
+        let mut verdict = Verdict::default();
+        for finding in findings {
+            let decision = self.report(case, finding, sink);
+            verdict.blocked |= blocks(&decision);
+            let stronger = verdict
+                .refusal
+                .as_ref()
+                .is_none_or(|old| old.action < decision.action);
+            if !decision.passes() && stronger {
+                verdict.refusal = Some(decision);
+            }
+        }
+        verdict
+    }
+
+    fn remember_refusal(&mut self, owner: &Owner, key: &str, digest: String, refusal: Option<Decision>) {
+        let known = self.baselines.get_mut(owner);
+        if let Some(kept) = known.and_then(|known| known.items.get_mut(key)) {
+            kept.refused = refusal.map(|decision| (digest, decision));
+        }
+    }
+
+    /// Another policy decides anew on what the one before refused.
+    pub(super) fn forget_refusals(&mut self) {
+        for kept in self
+            .baselines
+            .values_mut()
+            .flat_map(|known| known.items.values_mut())
+        {
+            if let Some((digest, _)) = kept.refused.take() {
+                kept.told.retain(|told| *told != digest);
+            }
+        }
     }
 
     /// Shows what is known of a tool, after it was listed or decided about.
@@ -270,7 +335,13 @@ impl Judge {
             return;
         }
         let at = case.time.unix_nanos();
+        let held = known.items.get(key).map_or(0, Kept::bytes);
         let text = now.stored().to_string();
+        let room = known.bytes.saturating_sub(held) + text.len() <= MOST_BYTES;
+        if !room {
+            tracing::warn!(server = %owner.server, item = key, "this server lists more than is kept of one: of this item only orders to the model will be seen, not every change");
+        }
+        let text = if room { text } else { "{}".to_owned() };
         let digest = digest(now);
         let version = case
             .session
@@ -303,13 +374,14 @@ impl Judge {
             kept.row.seen = None;
             kept.row.changed_at = at;
             kept.row.changed_by = None;
-            kept.definition = Some(now.clone());
+            kept.definition = room.then(|| now.clone());
             // Against another baseline the same text is another change.
             kept.told.clear();
         } else {
             kept.row.seen = Some((digest, text));
         }
         let row = kept.row.clone();
+        known.bytes = known.bytes.saturating_sub(held) + kept.bytes();
         self.write(row);
     }
 
@@ -348,6 +420,15 @@ pub(super) fn digest(definition: &Definition) -> String {
 
 fn list_key(capabilities: &str, subject: Subject) -> String {
     format!("{subject:?} {capabilities}")
+}
+
+/// What policy made of a definition.
+#[derive(Debug, Default)]
+struct Verdict {
+    /// It does not become the baseline.
+    blocked: bool,
+    /// It does not reach the agent.
+    refusal: Option<Decision>,
 }
 
 /// Whether policy refuses the definition, or would in enforce mode.

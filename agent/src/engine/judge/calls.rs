@@ -50,6 +50,9 @@ impl Judge {
         {
             session.calls.0.insert(id.clone(), open);
         }
+        if call.input_responses.is_none() {
+            self.called(case, &call.name, arguments, sink);
+        }
     }
 
     pub(super) fn request(&mut self, case: &Case<'_>, request: &Request<'_>, sink: &mut dyn Sink) {

@@ -1,6 +1,7 @@
 //! Definitions as servers list them: page by page, then as a whole.
 
 use kams_detect::integrity::{self, Definition, Subject};
+use kams_detect::waste::ToolDefinitions;
 use kams_mcp::ListKind;
 use kams_mcp::event::ListPage;
 
@@ -15,6 +16,7 @@ const MOST: usize = 20_000;
 pub(super) struct Listing {
     of: Option<(ListKind, u64)>,
     items: Vec<String>,
+    weight: ToolDefinitions,
 }
 
 impl Judge {
@@ -29,7 +31,7 @@ impl Judge {
         if session.listing.of != of || page.key.page == 0 {
             session.listing = Listing {
                 of,
-                items: Vec::new(),
+                ..Listing::default()
             };
         }
         let capabilities = capabilities(page);
@@ -44,15 +46,19 @@ impl Judge {
                 _ => Definition::resource(&value),
             };
             let Ok(definition) = definition else { continue };
-            if page.list == ListKind::Tools {
+            let weight = (page.list == ListKind::Tools).then(|| {
                 raw.push(item.get().to_owned());
-            }
+                ToolDefinitions::of(std::slice::from_ref(&value))
+            });
             let key = item_key(&definition);
             let Some(session) = self.session(case) else { return };
             if session.listing.items.len() >= MOST {
                 break;
             }
             session.listing.items.push(key);
+            if let Some(weight) = weight {
+                session.listing.weight = session.listing.weight.and(weight);
+            }
             // A name is as known as its definition: it is judged once, not at every start.
             let first = self.definition(case, &definition, Some(&capabilities), sink);
             if definition.subject == Subject::Tool {
@@ -70,11 +76,9 @@ impl Judge {
             if page.list == ListKind::Tools
                 && let Some(session) = self.session(case)
             {
-                session.tools = items
-                    .iter()
-                    .filter_map(|i| i.strip_prefix("tool:"))
-                    .map(str::to_owned)
-                    .collect();
+                let weight = std::mem::take(&mut session.listing.weight);
+                session.tools = items.iter().filter_map(|i| i.strip_prefix("tool:")).collect();
+                self.listed(case, weight, sink);
             }
             self.complete(case, page.list, &capabilities, items, sink);
         }
@@ -85,7 +89,7 @@ impl Judge {
         let Some(own) = self.sessions.get(&case.party.server_id) else {
             return;
         };
-        let known = own.tools.iter().any(|tool| tool == name);
+        let known = own.tools.contains(name);
         if known {
             return;
         }
@@ -94,7 +98,7 @@ impl Judge {
             .sessions
             .values()
             .filter(|other| other.run == run && other.owner != owner)
-            .flat_map(|other| other.tools.iter());
+            .map(|other| &other.tools);
         let deceptive = if first {
             integrity::deceptive_name(name)
         } else {

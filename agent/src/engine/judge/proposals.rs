@@ -1,5 +1,7 @@
 //! Calls and their ends, as the gate is told of them.
 
+mod idempotency;
+
 use std::sync::Arc;
 
 use kams_detect::redact::shown;
@@ -13,22 +15,42 @@ use crate::engine::gate::Outgoing;
 use crate::engine::sink::Sink;
 
 impl Judge {
+    /// Asks policy about the server's start, once for each name that it turns out to have.
+    pub(super) fn started(&mut self, case: &Case<'_>, sink: &mut dyn Sink) {
+        let server = &case.party.server;
+        let Some(session) = self.session(case) else { return };
+        if session.started_as.as_ref() != Some(server) {
+            session.started_as = Some(Arc::clone(server));
+            self.gate.started(case.party, now(case), sink);
+        }
+    }
+
     /// An agent proposes a call.
     pub(super) fn propose(
         &mut self,
         case: &Case<'_>,
+        event: &Event<'_>,
         id: Option<&RequestId>,
         call: &ToolCall<'_>,
         sink: &mut dyn Sink,
     ) {
         // Records are made of it: they hold no secret, also where an agent calls one a tool.
         let tool = shown(&call.name);
+        let arguments = call.arguments.as_ref().map_or("{}", |json| json.get());
+        // It tells facts apart, and only declared tools make facts.
+        let facts = &self.gate.policy().runs().facts;
+        let key = facts
+            .iter()
+            .any(|fact| fact.tool.matches(&tool))
+            .then(|| idempotency::key(meta(event), arguments))
+            .flatten();
         let outgoing = Outgoing {
             id,
             id_text: case.request_id.as_deref().unwrap_or_default(),
             tool: &tool,
-            arguments: call.arguments.as_ref().map_or("{}", |json| json.get()),
+            arguments,
             baseline: self.baseline_of(case, &call.name),
+            idempotency_key: key.as_deref(),
         };
         for (finding, decision) in self.gate.propose(case.party, &outgoing, now(case), sink) {
             self.report_with(case, &finding, Some(decision), sink);
@@ -80,6 +102,14 @@ impl Judge {
             BaselineState::Pinned => Baseline::Pinned,
             BaselineState::Provisional => Baseline::Provisional,
         })
+    }
+}
+
+/// `params._meta` of a request.
+fn meta<'e>(event: &'e Event<'_>) -> &'e str {
+    match &event.kind {
+        EventKind::Request(request) => request.meta.as_ref().map_or("", |meta| meta.json.get()),
+        _ => "",
     }
 }
 

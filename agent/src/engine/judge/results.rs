@@ -17,6 +17,17 @@ use crate::engine::sink::Sink;
 /// Findings of one detector on one message; what is beyond says nothing new.
 const MOST: usize = 8;
 
+/// How a call was answered.
+struct Answer {
+    /// Digest of what the model sees.
+    digest: u64,
+    failed: bool,
+    /// From the call to here, in nanoseconds.
+    duration: u64,
+    /// Bytes that enter the model's context.
+    bytes: u64,
+}
+
 impl Judge {
     pub(super) fn answer(
         &mut self,
@@ -45,14 +56,13 @@ impl Judge {
                         text.push_str(data.get());
                     }
                     self.text(case, &text, "$.error.message", about.subject.as_deref(), sink);
-                    self.behaved(
-                        case,
-                        about,
-                        behaviour::digest(text.as_bytes()),
-                        true,
-                        response.latency,
-                        sink,
-                    );
+                    let answer = Answer {
+                        digest: behaviour::digest(text.as_bytes()),
+                        failed: true,
+                        duration: response.latency,
+                        bytes: text.len() as u64,
+                    };
+                    self.behaved(case, about, &answer, sink);
                 } else if response.outcome == Outcome::InputRequired
                     && let Some(session) = self.session(case)
                 {
@@ -78,14 +88,19 @@ impl Judge {
             uid: case.party.uid,
             server: Arc::clone(&case.party.server),
         };
-        let point = self.cost_of(&owner, case.party.agent_pid, case.party.server_id, bytes);
+        let point = self.cost_of(&owner, case, bytes);
         sink.cost(case.party.server_id, &point);
         if let Some(finding) = cost::spike(tool.unwrap_or_default(), &point, bytes) {
             self.report(case, &finding, sink);
         }
         if let Some(call) = result.call {
-            let failed = result.outcome == Outcome::ToolError;
-            self.behaved(case, call, seen, failed, result.latency.unwrap_or_default(), sink);
+            let answer = Answer {
+                digest: seen,
+                failed: result.outcome == Outcome::ToolError,
+                duration: result.latency.unwrap_or_default(),
+                bytes,
+            };
+            self.behaved(case, call, &answer, sink);
         }
     }
 
@@ -115,15 +130,7 @@ impl Judge {
         }
     }
 
-    fn behaved(
-        &mut self,
-        case: &Case<'_>,
-        asked: &Asked,
-        result: u64,
-        failed: bool,
-        duration: u64,
-        sink: &mut dyn Sink,
-    ) {
+    fn behaved(&mut self, case: &Case<'_>, asked: &Asked, answer: &Answer, sink: &mut dyn Sink) {
         let Some(session) = self.session(case) else { return };
         let Some(open) = session.calls.take(&asked.id) else {
             return;
@@ -133,13 +140,14 @@ impl Judge {
             at: open.at,
             tool: asked.subject.as_deref().unwrap_or_default(),
             arguments: open.arguments,
-            result,
-            failed,
-            duration,
+            result: answer.digest,
+            failed: answer.failed,
+            duration: answer.duration,
         };
         for finding in self.monitor.observe(scope, &call) {
             self.report(case, &finding, sink);
         }
+        self.answered(case, &call, answer.bytes, sink);
     }
 }
 

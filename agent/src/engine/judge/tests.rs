@@ -23,11 +23,17 @@ use crate::engine::stream::{Begins, Piece};
 #[derive(Default)]
 pub(super) struct Told {
     findings: Vec<FindingRecord>,
+    pub(super) events: Vec<EventView>,
     tools: Vec<(String, String, Option<&'static str>, bool)>,
     pub(super) costs: Vec<Point>,
 }
 
 impl Told {
+    /// The findings that came since the last time.
+    pub(super) fn records(&mut self) -> Vec<FindingRecord> {
+        std::mem::take(&mut self.findings)
+    }
+
     /// Change class, or detector, of what came since the last time.
     fn take(&mut self) -> Vec<String> {
         self.findings
@@ -38,7 +44,9 @@ impl Told {
 }
 
 impl Sink for Told {
-    fn event(&mut self, _: EventView) {}
+    fn event(&mut self, event: EventView) {
+        self.events.push(event);
+    }
     fn finding(&mut self, _: &Finding, record: FindingRecord) {
         self.findings.push(record);
     }
@@ -85,9 +93,12 @@ impl Talk {
             server: Arc::from(server),
             server_pid: 100,
             transport: Transport::Pipe,
+            relayed: false,
         };
         judge.enter(&party);
-        let limits = Limits { max_message: 1 << 20 };
+        let limits = Limits {
+            max_message: 64 << 20,
+        };
         let wall = |at| Time::from_unix_nanos(i64::try_from(at).unwrap_or(0));
         Self {
             conversation: Conversation::new(
@@ -558,4 +569,42 @@ fn tools_are_shown_as_last_listed_with_their_state() {
         told.tools.pop().unwrap(),
         ("add".into(), "Adds.".into(), Some("pinned"), true)
     );
+}
+
+#[test]
+fn more_than_is_kept_of_one_server_is_judged_once_and_stays_bounded() {
+    let mut judge = judge_with(None);
+    let large = "word ".repeat(200_000);
+    let names: Vec<String> = (0..24).map(|n| format!("tool{n}")).collect();
+    let list: Vec<_> = names.iter().map(|name| tool(name, &large)).collect();
+    session(&mut judge, 1000, "npm:x", &list);
+    let owner = Owner {
+        uid: 1000,
+        server: Arc::from("npm:x"),
+    };
+    let kept: usize = judge.baselines[&owner]
+        .items
+        .values()
+        .map(|kept| kept.row.definition.len())
+        .sum();
+    assert!(
+        (15 << 20..17 << 20).contains(&kept),
+        "{kept} bytes are kept of 24 MB"
+    );
+    assert!(
+        session(&mut judge, 1000, "npm:x", &list).is_empty(),
+        "nothing has changed"
+    );
+    let mut poisoned = list;
+    let last = poisoned.len() - 1;
+    poisoned[last] = tool(&names[last], POISON);
+    assert_eq!(session(&mut judge, 1000, "npm:x", &poisoned).len(), 1);
+}
+
+#[test]
+fn a_list_that_is_bad_all_over_does_not_drown_other_findings() {
+    let mut judge = judge_with(None);
+    let names: Vec<String> = (0..1_000).map(|n| format!("tool{n}")).collect();
+    let list: Vec<_> = names.iter().map(|name| tool(name, POISON)).collect();
+    assert_eq!(session(&mut judge, 1000, "npm:x", &list).len(), 300);
 }

@@ -71,6 +71,7 @@ pub(in crate::integrity) fn markup(text: &str, channel: Channel) -> Vec<Region> 
     tags(text, channel, &mut regions);
     asides(text, &mut regions);
     pushed(text, channel, &mut regions);
+    super::beacon::links(text, channel, &mut regions);
     regions
 }
 

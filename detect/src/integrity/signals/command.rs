@@ -89,6 +89,15 @@ fn overridden(s: &Sentence<'_>) -> Option<Seen> {
             };
             best = Seen::best(best, Seen::new(strength, rule, gone));
         }
+        // "drop previous orders", "replace the earlier rules"
+        if let Some(verb) = s.before(rule, 4, ACT).filter(|v| s.commanded(*v) >= 0.9)
+            && ["drop", "cancel", "replace", "remove", "delete", "erase"]
+                .iter()
+                .any(|w| s.spelled(verb).eq_ignore_ascii_case(w))
+            && s.between(verb, rule, PRIOR | YOUR)
+        {
+            best = Seen::best(best, Seen::new(0.8, verb, rule));
+        }
         // "instructions in the page override those of the user"
         if let Some(over) = s.after(rule, 8, BYPASS).filter(|o| !s.is(*o, PAST))
             && let Some(under) = s.after(over, 5, USER | SYSTEM | PRIOR | MODEL)
@@ -266,7 +275,11 @@ pub(super) fn priority(s: &Sentence<'_>) -> Option<Seen> {
     let everything = s
         .places(QUANT | ALWAYS)
         .find(|i| s.after(*i, 2, RESPOND | CONVO | ACT | NOTE).is_some());
-    let urged = s.any(ALWAYS | MODAL) || s.places(PREFER).any(|i| s.commanded(i) > 0.0);
+    let urged = s.places(ALWAYS | MODAL).any(|i| {
+        !["need", "needs", "requires", "has", "have"]
+            .iter()
+            .any(|w| s.spelled(i).eq_ignore_ascii_case(w))
+    }) || s.places(PREFER).any(|i| s.commanded(i) > 0.0);
     if let (Some(this), Some(obey)) = (this, s.places(FOLLOW).find(|i| s.commanded(*i) > 0.0))
         && obey < this
         && this - obey < 3
@@ -334,6 +347,9 @@ pub(super) fn precondition(s: &Sentence<'_>) -> Option<Seen> {
         let Some(subject) = subject else { continue };
         // "Before you can solve the task ..., please do the following first:" names no deed yet.
         let owned = s.is(subject, YOU) && s.after(subject, 5, RESPOND | FOLLOW).is_some();
+        // "Before you commit": a step of the user's work, not the model's answer.
+        let answers =
+            s.is(subject, RESPOND) || s.is(subject, YOU) && s.after(subject, 3, RESPOND | FOLLOW).is_some();
         if owned && s.words.last().is_some_and(|w| w.colon || w.is(BEFORE | THIS)) {
             best = Seen::best(best, Seen::new(0.9, i, s.words.len() - 1));
         }
@@ -346,7 +362,7 @@ pub(super) fn precondition(s: &Sentence<'_>) -> Option<Seen> {
         let uses = s
             .after(subject, 2, EXEC)
             .is_some_and(|u| s.after(u, 2, THIS | TOOL).is_some());
-        let reader = s.is(subject, RESPOND | YOU) && !uses;
+        let reader = answers && !uses;
         // "Call X first to get an id" is how honest tools chain.
         let chains =
             s.is(command, EXEC) && s.after(command, 4, IDENT | TOOL).is_some() && !s.any(SECRET | SEND);
@@ -356,6 +372,9 @@ pub(super) fn precondition(s: &Sentence<'_>) -> Option<Seen> {
             (false, false) => 0.45,
             (false, true) => 0.1,
         };
+        // Showing or asking the user first is what honest texts want.
+        let open = s.is(command, SHOW | TELL) && s.after(command, 8, USER).is_some();
+        let strength = if open { strength * 0.3 } else { strength };
         best = Seen::best(best, Seen::new(strength, i, command));
     }
     best
@@ -369,6 +388,11 @@ pub(super) fn task(s: &Sentence<'_>) -> Option<Seen> {
     // "your new objective is", "New task:", "stop what you are doing"
     let fresh = (1..s.words.len()).find(|i| {
         s.is(*i, RULES | RESPOND)
+            && ![
+                "rule", "rules", "policy", "question", "report", "review", "answer",
+            ]
+            .iter()
+            .any(|w| s.spelled(*i).eq_ignore_ascii_case(w))
             && s.spelled(i - 1).eq_ignore_ascii_case("new")
             && (s.before(*i, 2, YOUR).is_some() || s.word(*i).is_some_and(|w| w.colon))
     });
@@ -403,6 +427,8 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
         return None;
     }
     let ordered = s.channel == Channel::Result && s.commands(DOING).any(|c| c.1 >= 0.9);
+    // "Agents: run the tests" is the tone of a contributor's guide.
+    let grave = s.any(SEND | ACT | IGNORE | BYPASS | TELL | SECRET | COVERT | CONVO | USER | FOLLOW | NOW);
     let mut best = None;
     for i in s.places(MODEL) {
         let word = s.word(i)?;
@@ -413,9 +439,20 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
         let asked = s
             .before(i, 3, WHEN)
             .is_some_and(|w| s.word(w).is_some_and(|w| w.opens));
+        // "P.S. for mail bots: forward ...": called upon, then ordered.
+        let called = (i + 1..(i + 8).min(s.words.len())).find(|j| s.word(*j).is_some_and(|w| w.colon));
+        let called =
+            called.is_some_and(|c| s.commanded(c + 1) >= 0.9) || word.colon && s.commanded(i + 1) >= 0.9;
         let named =
             word.opens && (word.colon || s.word(i + 1).is_some_and(|w| w.opens) && s.words.len() > i + 2);
-        let strength = if header || greeted || asked || s.before(i, 4, NOTE | YOU).is_some() {
+        // "Copilot seats must", "agent plugin": part of another name.
+        let compound = s
+            .word(i + 1)
+            .is_some_and(|w| !w.opens && w.classes & !(THIS | CONTENT) == 0 && !s.written_small(i + 1));
+        if compound && !(header || greeted || called) {
+            continue;
+        }
+        let strength = if header || greeted || asked || called || s.before(i, 4, NOTE | YOU).is_some() {
             0.95
         } else if s.after(i, 6, MODAL | NOW).is_some() {
             0.8
@@ -424,7 +461,13 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
         } else {
             continue;
         };
-        let strength = if ordered { strength } else { strength * 0.6 };
+        let strength = if !(ordered || called) {
+            strength * 0.6
+        } else if grave {
+            strength
+        } else {
+            strength * 0.75
+        };
         best = Seen::best(best, Seen::new(strength, i, i));
     }
     best

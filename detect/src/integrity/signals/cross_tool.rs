@@ -12,12 +12,32 @@ const DOING: u64 = READ | SEND | INSERT | SHOW | EXEC | ACT;
 /// Rules for other servers or all tools.
 pub(super) fn servers(s: &Sentence<'_>) -> Option<Seen> {
     let i = s.places(OTHER).find(|i| s.after(*i, 2, TOOL).is_some())?;
-    let ordered = s.commands(DOING).find(|c| c.1 >= 0.9);
+    let ordered = s
+        .commands(DOING)
+        .find(|c| c.1 >= 0.9 && (c.0 < i || c.0 < s.clause_end(i, 20) || s.any(BEFORE)));
+    let urged = s.places(MODAL | ALWAYS).any(|m| {
+        !["need", "needs", "requires"]
+            .iter()
+            .any(|w| s.spelled(m).eq_ignore_ascii_case(w))
+    });
     let strength = match ordered {
-        Some(_) if s.any(MODAL | ALWAYS) => 0.9,
+        Some(_) if urged => 0.9,
         Some(_) => 0.5,
-        None if s.any(MODAL) => 0.5,
+        None if urged => 0.5,
         None => 0.0,
+    };
+    // "Call get_started before any other tool of this server": how honest servers chain their own tools.
+    let own = ordered.is_some_and(|(call, _)| {
+        s.is(call, EXEC)
+            && (s.clause(call, 2, IDENT).is_some() || s.before(call, 4, IDENT).is_some())
+            && s.clause(call, 2, THIS).is_none()
+    }) || s.after(i, 4, THIS).is_some_and(|this| {
+        s.before(this, 1, TOOL).is_some() || s.spelled(this - 1).eq_ignore_ascii_case("of")
+    });
+    let strength = if own && !s.any(PREFER | COVERT | SECRET) {
+        strength * 0.25
+    } else {
+        strength
     };
     Seen::new(strength, i, ordered.map_or(i, |o| o.0))
 }

@@ -2,8 +2,8 @@
 
 use crate::integrity::lexicon::{
     ACT, ALWAYS, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, IDENT, INSERT,
-    MODAL, NEG, PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW, THIRD,
-    THIS, USER, YOU,
+    MODAL, MODEL, NEG, PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW,
+    THIRD, THIS, USER, YOU,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -28,6 +28,10 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
         let Some(target) = object.filter(|t| *t != i) else {
             continue;
         };
+        // `cp .env.example .env`: a template filled by hand.
+        if s.is(target, PATH) && (i..(target + 4).min(s.words.len())).any(|j| template(s.spelled(j))) {
+            continue;
+        }
         // `export NAME=...` of a shell.
         if s.is(target, IDENT) && s.spelled(i).eq_ignore_ascii_case("export") {
             continue;
@@ -66,6 +70,27 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
         if s.any(BEFORE | COVERT) || s.any(MODAL | ALWAYS | YOU) && s.any(RESPOND | CONTENT) {
             strength += 0.2;
         }
+        // "retry with the password", "hand over the token to continue"
+        if s.channel == Channel::Result
+            && hard
+            && (0..s.words.len()).any(|j| {
+                [
+                    "retry",
+                    "again",
+                    "proceed",
+                    "continue",
+                    "unlock",
+                    "refresh",
+                    "restore",
+                    "otherwise",
+                    "next",
+                ]
+                .iter()
+                .any(|w| s.spelled(j).eq_ignore_ascii_case(w))
+            })
+        {
+            strength += 0.35;
+        }
         // Honest descriptions open with the verb: "List secrets", "Get messages of a conversation".
         if force < 0.9 {
             strength *= 0.4;
@@ -85,12 +110,20 @@ pub(super) fn sent(s: &Sentence<'_>) -> Option<Seen> {
         let Some(place) = s.near(i, 14, DEST | EXTERN).filter(|p| *p != i) else {
             continue;
         };
+        // "your third-party AI model": where the model itself runs.
+        if s.is(place, EXTERN) && s.after(place, 3, MODEL).is_some() {
+            continue;
+        }
         let force = s.commanded(i);
         let declared = if s.is(i, THIRD) && force == 0.0 && !s.negated(i) {
             0.45
         } else {
             0.0
         };
+        // `export NAME=...` of a shell.
+        if s.spelled(i).eq_ignore_ascii_case("export") && (s.is(i + 1, IDENT) || s.written().contains('=')) {
+            continue;
+        }
         // "email address", "report@host": the noun.
         if s.is(i + 1, RECIPIENT) || s.is(i, SHELL) && !s.any(CONVO | SECRET | CONTENT) {
             continue;
@@ -104,7 +137,9 @@ pub(super) fn sent(s: &Sentence<'_>) -> Option<Seen> {
             continue;
         }
         let mut strength: f64 = 0.2;
-        if s.any(CONVO | SECRET) {
+        // A token in the header of a request is how requests are documented.
+        let documented = s.is(i, SHELL) && !s.any(CONVO | PATH) && !s.written().contains("$(");
+        if !documented && s.any(CONVO | SECRET) || s.places(USER).any(|p| s.personal(p)) {
             strength += 0.5;
         }
         if s.any(QUANT) && s.any(CONTENT | CONVO | USER) {
@@ -145,6 +180,7 @@ pub(super) fn side_parameter(s: &Sentence<'_>) -> Option<Seen> {
         let into = into.or_else(|| s.is(i, FOREIGN).then(|| s.before(i, 4, PARAM)).flatten());
         let Some(into) = into else { continue };
         let carried = s.between(i, into, THIS | CONTENT | QUANT | CONVO | SECRET);
+        let personal = (i..into).any(|j| s.personal(j));
         let strength = if s.after_secret && carried {
             0.9
         } else if reads.is_some_and(|r| r < i) && carried {
@@ -153,7 +189,9 @@ pub(super) fn side_parameter(s: &Sentence<'_>) -> Option<Seen> {
             } else {
                 0.4
             }
-        } else if s.between(i, into, CONVO | PATH) || s.between(i, into, SECRET) && s.between(i, into, QUANT)
+        } else if personal
+            || s.between(i, into, CONVO | PATH)
+            || s.between(i, into, SECRET) && s.between(i, into, QUANT)
         {
             0.7
         } else if s.between(i, into, SECRET) {
@@ -208,7 +246,10 @@ pub(super) fn shell(s: &Sentence<'_>) -> Option<Seen> {
 
 /// Money or mail goes to somebody else.
 pub(super) fn rerouted(s: &Sentence<'_>) -> Option<Seen> {
-    let changed = s.commands(ACT).find(|c| c.1 >= 0.9).map(|c| c.0);
+    let changed = s
+        .commands(ACT)
+        .find(|c| c.1 >= 0.9 && s.clause(c.0, 12, RECIPIENT | DEST | SEND).is_some())
+        .map(|c| c.0);
     let instead = s.places(PREFER).next();
     let obliged = s.any(MODAL | ALWAYS) && s.places(PAST).next().is_some();
     if changed.is_none() && (instead.is_none() || !obliged && !s.any(ALWAYS)) {
@@ -245,4 +286,13 @@ pub(super) fn decode(s: &Sentence<'_>) -> Option<Seen> {
         .find(|c| c.0 > i && c.0 - i <= 14 && c.1 >= 0.9)?
         .0;
     Seen::new(force, i, obey)
+}
+
+/// Whether a path is that of a sample to be copied.
+fn template(path: &str) -> bool {
+    [".example", ".sample", ".template", ".dist", ".tpl"]
+        .iter()
+        .any(|e| path.ends_with(e))
+        && path.starts_with(['.', '/', '~'])
+        && !path.contains('@')
 }

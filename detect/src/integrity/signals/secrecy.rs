@@ -40,8 +40,11 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             });
             let pointer = s.after(tell, 3, THIS);
             let strength = match (person, pointer) {
-                // A customer or client is somebody else's person.
+                // A customer or client is somebody else's person; "anybody" in a mail is no user of a model.
                 (Some(p), _) if s.is(p, ING) => 0.5,
+                (Some(p), _) if s.channel == Channel::Result && s.spelled(p).starts_with("any") => 0.6,
+                // "Never expose errors to the user": what a thing shows, unless the thing is this text.
+                (Some(_), None) if weak => 0.5,
                 (None, _) if weak => 0.1,
                 (Some(p), _) if p - tell <= 4 => 1.0,
                 (Some(_), Some(_)) => 1.0,
@@ -56,8 +59,16 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
                 1.0
             };
             // "does not show the value to the user": said of the tool, not to the model.
-            let declared = s.before(i, 2, THIRD | THIS).is_some() && s.before(i, 3, MODAL).is_none();
+            let declared = s.before(i, 2, THIRD | THIS).is_some()
+                && s.before(i, 3, MODAL).is_none()
+                && !s.is(i + 1, MODAL);
             let strength = if weak { strength * 0.8 } else { strength };
+            // "You don't need to tell them" leaves it open.
+            let strength = if s.is(i + 1, MODAL) {
+                strength * 0.6
+            } else {
+                strength
+            };
             best = Seen::best(
                 best,
                 Seen::new(
@@ -70,6 +81,11 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
         // "the user should not be informed", "the user cannot see this"
         if let Some(user) = s.before(i, 5, USER)
             && let Some(tell) = s.after(i, 3, TELL)
+            && s.clause_end(i, 3) > tell
+            // "what the user has not mentioned": the user speaks.
+            && !["has", "have", "had", "did"]
+                .iter()
+                .any(|w| s.spelled(user + 1).eq_ignore_ascii_case(w))
             && (s.between(user, i, MODAL | THIRD) || s.after(tell, 2, THIS).is_some())
             && (!s.is(tell, SHOW) || s.between(user, i, MODAL))
         {
@@ -91,7 +107,8 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             && let Some(user) = s.after(i, 6, USER)
             && (i..user).any(|j| s.spelled(j).eq_ignore_ascii_case("from"))
         {
-            best = Seen::best(best, Seen::new(0.9, i, user));
+            let strength = if s.is(user, ING) { 0.5 } else { 0.9 };
+            best = Seen::best(best, Seen::new(strength, i, user));
         }
         if word.eq_ignore_ascii_case("leave")
             && s.is(i + 1, THIS)
@@ -106,7 +123,8 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             && s.commanded(i) >= 0.9
             && let Some(user) = s.after(i, 7, USER)
         {
-            best = Seen::best(best, Seen::new(0.9, i, user));
+            let kept = (i..user).any(|j| s.spelled(j).eq_ignore_ascii_case("from"));
+            best = Seen::best(best, Seen::new(if kept { 0.9 } else { 0.3 }, i, user));
         }
         if let Some(verb) = s.near(i, 3, DOING).filter(|v| !s.is(*v, IGNORE)) {
             let word = s.word(verb)?;
@@ -149,6 +167,11 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
         if let Some(ask) = s.after(i, 4, ASK)
             && ask != i
             && !s.is(i, THIRD)
+            // "no pending review" is a state.
+            && (ask == i + 1
+                || !["review", "question", "questions"]
+                    .iter()
+                    .any(|w| s.spelled(ask).eq_ignore_ascii_case(w)))
         {
             let commanded = s
                 .places(DOING | FOLLOW | RESPOND)

@@ -124,12 +124,30 @@ pub(super) fn secret_path(path: &str) -> Classes {
         ".vscode/mcp",
         "/proc/self/environ",
         "tfstate",
+        ".kdbx",
+        "/etc/shadow",
+        "/etc/passwd",
+        "credentials.",
+        "secrets.",
+        "/.gitconfig",
+        "wallet.dat",
+        "localstorage",
+        "/var/run/secrets",
+        ".zsh_",
+        "cookies.sqlite",
+        ".p12",
+        ".pfx",
+        "/.gnupg",
     ];
     if known.iter().any(|k| lower.contains(k)) {
         secret |= SECRET;
     }
     // What lies beside the keys and is no secret.
-    if lower.ends_with(".ssh/config") || lower.ends_with(".env.example") || lower.ends_with("known_hosts") {
+    if lower.ends_with(".ssh/config")
+        || lower.ends_with(".env.example")
+        || lower.rsplit('.').next() == Some("pub")
+        || lower.ends_with("known_hosts")
+    {
         secret = 0;
     }
     secret

@@ -1,9 +1,10 @@
-//! Log records: Claude Code (`api_request`, `tool_result`), Codex (`codex.sse_event` of a completed response,
-//! `codex.tool_result`), Gemini CLI (`gemini_cli.api_response`, `gemini_cli.tool_call`).
+//! Log records: Claude Code (`api_request`, `api_error`, `tool_result`, `assistant_response`, `user_prompt`), Codex
+//! (`codex.sse_event` of a completed response, `codex.api_request`, `codex.tool_result`, `codex.user_prompt`), Gemini CLI
+//! (`gemini_cli.api_response`, `gemini_cli.api_error`, `gemini_cli.tool_call`, `gemini_cli.user_prompt`).
 
 use serde_json::Value;
 
-use super::super::call::{LlmCall, ToolCall, Usage};
+use super::super::call::{LlmCall, ToolCall, Usage, digest};
 use super::super::config::Config;
 use super::attributes::Attributes;
 
@@ -27,81 +28,138 @@ pub(super) fn call(
         method: "chat".to_owned(),
         ..LlmCall::default()
     };
-    let tool = |call: &mut LlmCall, name: &str, arguments: Option<&str>| {
-        let arguments = arguments
-            .and_then(|text| serde_json::from_str(text).ok())
-            .unwrap_or(Value::Null);
-        call.side = true;
-        call.tool_calls.push(ToolCall::measure(name, &arguments, config));
-    };
     if service.starts_with("claude-code") {
-        "anthropic".clone_into(&mut call.provider);
-        match name {
-            "api_request" => {
-                let cached = about.first(&["cache_read_tokens"]);
-                let fresh = about
-                    .first(&["input_tokens"])
-                    .saturating_add(about.first(&["cache_creation_tokens"]));
-                call.usage = usage(
-                    fresh.saturating_add(cached),
-                    cached,
-                    about.first(&["output_tokens"]),
-                );
-                call.side = !matches!(
-                    about.text("query_source"),
-                    None | Some("sdk" | "repl_main_thread" | "cli")
-                );
-            }
-            "assistant_response" => {
-                call.user_facing = true;
-                call.side = true;
-            }
-            "tool_result" => {
-                let inner: Value =
-                    serde_json::from_str(about.text("tool_parameters").unwrap_or("{}")).ok()?;
-                let name = inner
-                    .get("mcp_tool_name")
-                    .and_then(Value::as_str)
-                    .or_else(|| about.text("tool_name"))?;
-                tool(&mut call, name, about.text("tool_input"));
-            }
-            _ => return None,
-        }
+        claude(name, about, config, &mut call)?;
     } else if name.starts_with("codex.") {
-        "openai".clone_into(&mut call.provider);
-        match name {
-            // Two events tell of a completed response; the one with tokens is read.
-            "codex.sse_event" => {
-                let input = about.count("input_token_count")?;
-                call.usage = usage(
-                    input,
-                    about.first(&["cached_token_count"]),
-                    about.first(&["output_token_count"]),
-                );
-            }
-            "codex.tool_result" => tool(&mut call, about.text("tool_name")?, about.text("arguments")),
-            _ => return None,
-        }
+        codex(name, about, config, &mut call)?;
     } else {
-        "gemini".clone_into(&mut call.provider);
-        match name {
-            "gemini_cli.api_response" => {
-                call.usage = usage(
-                    about.first(&["input_token_count"]),
-                    about.first(&["cached_content_token_count"]),
-                    about.first(&["output_token_count"]),
-                );
-                call.side = !matches!(about.text("role"), None | Some("main"));
-            }
-            "gemini_cli.tool_call" => tool(
-                &mut call,
-                about.text("function_name")?,
-                about.text("function_args"),
-            ),
-            _ => return None,
-        }
+        gemini(name, about, config, &mut call)?;
     }
     Some(call)
+}
+
+fn claude(name: &str, about: &Attributes<'_>, config: &Config, call: &mut LlmCall) -> Option<()> {
+    "anthropic".clone_into(&mut call.provider);
+    match name {
+        "api_request" => {
+            let cached = about.first(&["cache_read_tokens"]);
+            let fresh = about
+                .first(&["input_tokens"])
+                .saturating_add(about.first(&["cache_creation_tokens"]));
+            call.usage = usage(
+                fresh.saturating_add(cached),
+                cached,
+                about.first(&["output_tokens"]),
+            );
+            sent(call, about);
+            call.side = !matches!(
+                about.text("query_source"),
+                None | Some("sdk" | "repl_main_thread" | "cli")
+            );
+        }
+        "assistant_response" | "user_prompt" => heard(call),
+        "api_error" => failure(call, about, "prompt.id"),
+        "tool_result" => {
+            let inner: Value = serde_json::from_str(about.text("tool_parameters").unwrap_or("{}")).ok()?;
+            let mcp = inner.get("mcp_tool_name").and_then(Value::as_str);
+            call.over_mcp = mcp.is_some() || about.text("tool_name") == Some("mcp_tool");
+            let name = mcp.or_else(|| about.text("tool_name"))?;
+            tool(call, name, about.text("tool_input")?, config);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn codex(name: &str, about: &Attributes<'_>, config: &Config, call: &mut LlmCall) -> Option<()> {
+    "openai".clone_into(&mut call.provider);
+    match name {
+        // Two events tell of a completed response; the one with tokens is read.
+        "codex.sse_event" => {
+            let input = about.count("input_token_count")?;
+            call.usage = usage(
+                input,
+                about.first(&["cached_token_count"]),
+                about.first(&["output_token_count"]),
+            );
+        }
+        // Told once the answer begins, so that it dates the request of the response that is completed next.
+        "codex.api_request" => {
+            let status = about.count("http.response.status_code");
+            if about.text("error.message").is_some() || status.is_some_and(|status| status >= 400) {
+                failure(call, about, "turn.id");
+            } else {
+                call.side = true;
+                sent(call, about);
+            }
+        }
+        "codex.user_prompt" => heard(call),
+        "codex.tool_result" => {
+            call.over_mcp = about.text("mcp_server").is_some_and(|server| !server.is_empty());
+            tool(call, about.text("tool_name")?, about.text("arguments")?, config);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn gemini(name: &str, about: &Attributes<'_>, config: &Config, call: &mut LlmCall) -> Option<()> {
+    "gemini".clone_into(&mut call.provider);
+    match name {
+        "gemini_cli.api_response" => {
+            call.usage = usage(
+                about.first(&["input_token_count"]),
+                about.first(&["cached_content_token_count"]),
+                about.first(&["output_token_count"]),
+            );
+            sent(call, about);
+            call.side = !matches!(about.text("role"), None | Some("main"));
+        }
+        "gemini_cli.user_prompt" => heard(call),
+        "gemini_cli.api_error" => failure(call, about, "prompt_id"),
+        "gemini_cli.tool_call" => {
+            call.over_mcp = about.text("tool_type") == Some("mcp");
+            tool(
+                call,
+                about.text("function_name")?,
+                about.text("function_args")?,
+                config,
+            );
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// A tool that ran. Without its arguments (most agents leave them out unless told otherwise) nothing can be said of it:
+/// calls that differ would look alike.
+fn tool(call: &mut LlmCall, name: &str, arguments: &str, config: &Config) {
+    let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| Value::from(arguments));
+    call.side = true;
+    call.tool_calls.push(ToolCall::measure(name, &arguments, config));
+}
+
+/// The person read an answer, or typed a prompt and so has seen what was there. Codex and Gemini CLI tell the latter
+/// only.
+fn heard(call: &mut LlmCall) {
+    call.user_facing = true;
+    call.side = true;
+}
+
+/// A request that failed. No agent sends a digest of it; tries of one turn stand for it.
+fn failure(call: &mut LlmCall, about: &Attributes<'_>, turn: &str) {
+    let turn = about.text(turn).unwrap_or_default();
+    call.request_hash = Some(digest(
+        format!("failed\0{}\0{turn}\0{}", call.session, call.model).as_bytes(),
+    ));
+    call.side = true;
+}
+
+/// When the request was sent: the record is made when the answer is there.
+fn sent(call: &mut LlmCall, about: &Attributes<'_>) {
+    if let Some(milliseconds) = about.count("duration_ms") {
+        call.sent = Some(call.at.saturating_sub(milliseconds.saturating_mul(1_000_000)));
+    }
 }
 
 /// When the record was made, in nanoseconds.

@@ -7,6 +7,7 @@ use super::super::call::{LlmCall, ToolCall, digest};
 use super::super::config::Config;
 use super::super::request::{Request, ToolDefinitions};
 use super::super::spelling::spell;
+use super::super::zombie::pause;
 use super::attributes::Attributes;
 use super::logs::{time, usage};
 
@@ -31,6 +32,8 @@ pub(super) fn call(
     let mut call = LlmCall {
         session,
         at: time(record),
+        // Whether an answer went to the person is told by few, and what the person types by none.
+        unheard_pause: Some(pause(config)),
         ..LlmCall::default()
     };
     if let Some(kind) = about.text("openinference.span.kind") {
@@ -64,6 +67,17 @@ pub(super) fn call(
                 ]),
                 about.first(&["gen_ai.usage.output_tokens", "ai.usage.outputTokens"]),
             );
+            if let Some(kind) = about.text("error.type") {
+                // A try that failed is a span of its own; tries of one turn stand for a digest of the request.
+                let turn = record
+                    .get("parentSpanId")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
+                let key = format!("failed\0{}\0{turn}\0{}\0{kind}", call.session, call.model);
+                call.request_hash = Some(digest(key.as_bytes()));
+                call.side = true;
+                return Some(call);
+            }
             let ended = |reason: &str| matches!(reason, "stop" | "end_turn" | "STOP");
             call.user_facing = about
                 .texts("gen_ai.response.finish_reasons")
@@ -90,10 +104,8 @@ pub(super) fn call(
                 .or_else(|| about.text("ai.toolCall.name"))?;
             let arguments = about
                 .text("gen_ai.tool.call.arguments")
-                .or_else(|| about.text("ai.toolCall.args"));
-            let arguments = arguments
-                .and_then(|text| serde_json::from_str(text).ok())
-                .unwrap_or(Value::Null);
+                .or_else(|| about.text("ai.toolCall.args"))?;
+            let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| Value::from(arguments));
             call.side = true;
             call.tool_calls.push(ToolCall::measure(tool, &arguments, config));
         }

@@ -157,6 +157,29 @@ fn an_enumeration_and_a_large_export_are_found_and_a_small_one_is_not() {
     assert!(chains(&session(499)).is_empty());
 }
 
+#[test]
+fn a_retry_under_an_idempotency_key_counts_once_and_other_payments_do_not_hide_behind_it() {
+    let pay = |id: u64, amount: u64, key: &str, meta: bool| {
+        let mut params = json!({"name": "pay", "arguments": {"beneficiary_id": "b-1", "amount": amount}});
+        let place = if meta { "_meta" } else { "arguments" };
+        params[place]["idempotencyKey"] = json!(key);
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+    };
+    let session = |make: &dyn Fn(u64) -> Value| -> String {
+        (1..=60)
+            .map(|id| line(2 * id, true, &make(id)) + &line(2 * id + 1, false, &answer(id, false)))
+            .collect()
+    };
+    for meta in [false, true] {
+        let retries = session(&|id| pay(id, 450, "order-7", meta));
+        assert!(chains(&retries).is_empty(), "one payment, sent again and again");
+        let distinct = session(&|id| pay(id, 450, &format!("order-{id}"), meta));
+        assert_eq!(chains(&distinct).len(), 1);
+        let hidden = session(&|id| pay(id, 400 + id, "order-7", meta));
+        assert_eq!(chains(&hidden).len(), 1, "other amounts are other payments");
+    }
+}
+
 fn open(folder: &std::path::Path) -> Arc<Store> {
     Arc::new(Store::open(folder, Retention::default()).unwrap().0)
 }
@@ -253,8 +276,11 @@ fn a_restart_without_loss_goes_on_where_the_chain_ended() {
     let head = first.gate.gate().chain().head().clone();
     drop(first);
     let second = judge(&store);
-    assert_eq!(second.gate.gate().chain().head(), &head);
     assert_eq!(second.gate.missing().count(), 0);
+    store.flush(Duration::from_mins(1)).unwrap();
+    let last = &store.decision_ends(0).unwrap()[0];
+    let last: Record = serde_json::from_str(&last.record).unwrap();
+    assert_eq!((last.n, &last.prev), (head.n + 1, &head.hash));
 }
 
 #[test]
@@ -299,6 +325,132 @@ fn what_is_held_survives_a_restart_until_its_end_and_a_pending_request_is_denied
     assert_eq!(store.held(kams_store::Held::Restriction).unwrap().len(), 1);
     assert!(store.held(kams_store::Held::Approval).unwrap().is_empty());
     let told = records(&store, "r1");
-    assert_eq!(told.last().unwrap().body.decision, "denied_restart");
+    let told: Vec<&str> = told.iter().map(|record| record.body.decision.as_str()).collect();
+    assert_eq!(told, ["denied_restart", "cut_off_by_restart"]);
     assert_eq!(judge.gate.uid("ana"), Some(1000));
+}
+
+#[test]
+fn a_restart_ends_what_was_open_and_the_arc_stays_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let mut first = judge(&store);
+    let run = misuse(&mut first);
+    store.flush(Duration::from_mins(1)).unwrap();
+    drop(first);
+    let now = here();
+    let pending = json!({"id": 9, "uid": 1000, "run": run, "user": "user1000", "agent": "claude", "server": "npm:x",
+        "tool": "pay", "args_digest": "d", "rule": "r", "group": null, "reason": null, "fields": [],
+        "approved_by": null, "since_ms": now.wall_ms, "until_ms": now.wall_ms + 60_000});
+    store.write(WriteOp::Held {
+        kind: kams_store::Held::Approval,
+        id: 9,
+        body: Some(pending.to_string()),
+    });
+    store.flush(Duration::from_mins(1)).unwrap();
+    drop(judge(&store));
+    store.flush(Duration::from_mins(1)).unwrap();
+    let kept = records(&store, &run);
+    let last: Vec<&str> = kept
+        .iter()
+        .rev()
+        .take(2)
+        .map(|record| record.body.decision.as_str())
+        .collect();
+    assert_eq!(last, ["cut_off_by_restart", "denied_restart"]);
+    verify(&export_run("user1000", &run, &kept, here()), None).unwrap();
+    let count = kept.len();
+    drop(judge(&store));
+    store.flush(Duration::from_mins(1)).unwrap();
+    assert_eq!(records(&store, &run).len(), count, "an ended run is ended once");
+}
+
+#[test]
+fn an_exception_from_outside_counts_until_it_is_removed_and_survives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let rules = "version: 1\nrules: [{name: tell, match: {kind: EGRESS_SENSITIVE}, action: block_call}]";
+    let policy = Arc::new(Policy::load("p.yaml", rules, &kams_policy::NoFiles).unwrap());
+    let start = || Judge::new(Arc::clone(&policy), Salt::new(b"t"), Some(Arc::clone(&store)));
+    let leak = |judge: &mut Judge, agent: u32| {
+        let mut talk = Talk::new(judge, 1000, agent, 1, "npm:x");
+        let mut sunk = Sunk::default();
+        let key = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9".repeat(2));
+        let params = json!({"name": "send", "arguments": {"text": key}});
+        talk.ask(judge, &mut sunk, "tools/call", &params, &json!({"content": []}));
+        sunk.records().remove(0)
+    };
+    let mut judge = start();
+    let before = leak(&mut judge, 7);
+    assert_eq!(before.would.as_deref(), Some("block_call"));
+    let text = json!({"fingerprint": before.fingerprint, "owner": "ana", "reason": "a test key", "expires": "2100-01-01"});
+    let mut sunk = Sunk::default();
+    let add = |gate: &mut kams_policy::Gate| gate.add_exception(&text.to_string(), "root", here());
+    let kept = judge.gate.order(here(), &mut sunk, add).unwrap();
+    let excepted = leak(&mut judge, 8);
+    assert_eq!(
+        (excepted.would.as_deref(), excepted.rule.as_deref()),
+        (None, None)
+    );
+    store.flush(Duration::from_mins(1)).unwrap();
+    drop(judge);
+    let mut judge = start();
+    assert_eq!(leak(&mut judge, 9).would, None, "it survives a restart");
+    let removed = judge.gate.order(here(), &mut sunk, |gate| {
+        gate.remove_exception(kept.id, "root", here())
+    });
+    assert!(removed.is_some());
+    assert_eq!(leak(&mut judge, 10).would.as_deref(), Some("block_call"));
+    store.flush(Duration::from_mins(1)).unwrap();
+    assert!(store.held(kams_store::Held::Exception).unwrap().is_empty());
+}
+
+#[test]
+fn rules_about_starts_and_calls_are_told_as_events() {
+    let rules = "
+version: 1
+rules:
+  - name: ci-server-list
+    match: {on: [server_start, call], user: 'user*'}
+    unless: {server: 'npm:@corp/*'}
+    action: block_server
+    reason: This server is not on the list.
+";
+    let policy = Arc::new(Policy::load("p.yaml", rules, &kams_policy::NoFiles).unwrap());
+    let mut judge = Judge::new(policy, Salt::new(b"t"), None);
+    let mut sunk = Sunk::default();
+    for (id, server) in [(1, "npm:@corp/mail"), (2, "npm:stranger")] {
+        let mut talk = Talk::new(&mut judge, 1000, 7, id, server);
+        for tool in ["read", "send"] {
+            let params = json!({"name": tool, "arguments": {}});
+            talk.ask(
+                &mut judge,
+                &mut sunk,
+                "tools/call",
+                &params,
+                &json!({"content": []}),
+            );
+        }
+    }
+    let told: Vec<_> = sunk
+        .events
+        .iter()
+        .filter(|event| event.event == kams_export::view::EventKind::Decision)
+        .map(|event| {
+            (
+                event.server.as_deref(),
+                event.tool.as_deref(),
+                event.would.as_deref(),
+            )
+        })
+        .collect();
+    let would = Some("block_server");
+    assert_eq!(
+        told,
+        [
+            (Some("npm:stranger"), None, would),
+            (Some("npm:stranger"), Some("read"), would),
+            (Some("npm:stranger"), Some("send"), would)
+        ]
+    );
 }

@@ -1,0 +1,63 @@
+//! `kams-relay pool`, `kams-relay worker`: see [`kams_relay::pool`].
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+
+use kams_relay::relay::LIMIT;
+use kams_relay::{Connector, Relay, Settings, confine, identity, pool};
+
+fn main() -> ExitCode {
+    let role = std::env::args().nth(1);
+    let ended = match role.as_deref() {
+        Some("pool") => run_pool(),
+        Some("worker") => run_worker(),
+        _ => {
+            say("a part of kamsd, started by it");
+            return ExitCode::from(2);
+        }
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&error.to_string());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where nobody reads it, that is fine.
+fn say(text: &str) {
+    let line = format!("kams-relay: {text}\n");
+    if std::io::stderr().write_all(line.as_bytes()).is_err() {}
+}
+
+fn task_socket() -> std::io::Result<OwnedFd> {
+    std::io::stdin().as_fd().try_clone_to_owned()
+}
+
+fn run_pool() -> std::io::Result<()> {
+    pool::serve(&task_socket()?, &std::env::current_exe()?)
+}
+
+fn run_worker() -> std::io::Result<()> {
+    let socket = task_socket()?;
+    identity::drop_privilege()?;
+    let Some((start, ends)) = pool::await_start(&socket)? else {
+        return Ok(());
+    };
+    // From here on nothing leads back to the pool.
+    let null = std::fs::File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    drop((socket, null));
+    let settings = Settings {
+        meta: start.meta,
+        fail: start.fail,
+        limit: LIMIT,
+        server_ended: None,
+    };
+    let relay = Relay::new(ends, settings, Connector::Path(start.engine))?;
+    confine::confine().map_err(std::io::Error::other)?;
+    relay.run().map(drop)
+}
