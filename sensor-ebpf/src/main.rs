@@ -23,6 +23,7 @@ mod lifecycle;
 mod maps;
 mod payload;
 mod preempt;
+mod rescue;
 mod streams;
 mod trampoline;
 

@@ -27,6 +27,7 @@ use crate::kernel::{count, now, read, read_user, word};
 use crate::lifecycle::{mark_of, watch_early};
 use crate::maps::{STREAMS, offset};
 use crate::preempt;
+use crate::rescue;
 use crate::streams;
 
 const MSG_OOB: u64 = 0x1;
@@ -79,7 +80,25 @@ pub fn payload_loop(ctx: RawTracePointContext) -> i32 {
     #[inline(never)]
     fn work(ctx: *const u64) {
         preempt::disable();
+        rescue::done();
         if prepare(ctx) {
+            carry::run_loop(SLOT_SYSTEM_CALL);
+        }
+        preempt::enable();
+    }
+    if is_endpoint() {
+        work(ctx.as_ptr().cast());
+    }
+    0
+}
+
+/// Runs after the first and does its work where the kernel skipped it; see `rescue`.
+#[raw_tracepoint(tracepoint = "sys_exit")]
+pub fn payload_rescue(ctx: RawTracePointContext) -> i32 {
+    #[inline(never)]
+    fn work(ctx: *const u64) {
+        preempt::disable();
+        if rescue::is_needed() && prepare(ctx) {
             carry::run_loop(SLOT_SYSTEM_CALL);
         }
         preempt::enable();

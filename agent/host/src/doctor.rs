@@ -92,7 +92,7 @@ fn kernel() -> Fact {
 }
 
 /// Major and minor number of a kernel release.
-fn version_of(release: &str) -> Option<(u32, u32)> {
+pub(crate) fn version_of(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }

@@ -13,7 +13,7 @@ use crate::btf::Btf;
 use crate::control::{ProbeRole, ProbeState};
 use crate::functions::{self, Functions};
 use crate::options::{Backend, SensorError};
-use crate::preemption;
+use crate::preemption::Preemption;
 
 /// The lifecycle programs: name in the object, tracepoint.
 pub(crate) const LIFECYCLE: [(&str, &str); 3] = [
@@ -27,6 +27,8 @@ pub(crate) const PREPARE: (&str, &str) = ("prepare_exec", "sched_prepare_exec");
 pub(crate) const PAYLOAD_LOOP: &str = "payload_loop";
 /// Payload program with bounded loops only.
 pub(crate) const PAYLOAD_BOUNDED: &str = "payload_bounded";
+/// Does the work of [`PAYLOAD_LOOP`] where the kernel skipped it.
+pub(crate) const PAYLOAD_RESCUE: &str = "payload_rescue";
 /// Tracepoint of the payload programs.
 pub(crate) const PAYLOAD_TRACEPOINT: &str = "sys_exit";
 /// Iterator over the descriptors of every process.
@@ -49,6 +51,9 @@ pub(crate) struct Terms<'a> {
 /// The program at the exit of system calls.
 struct AtExit {
     name: &'static str,
+    /// [`PAYLOAD_RESCUE`] is loaded.
+    rescue: bool,
+    rescue_link: Option<RawTracePointLinkId>,
     /// Why it does without `bpf_loop`, if it does.
     without_loop: Option<String>,
     link: Option<RawTracePointLinkId>,
@@ -72,6 +77,7 @@ struct Loaded {
 pub(crate) struct Programs {
     loaded: Mutex<Loaded>,
     as_old_kernel: bool,
+    preemption: Preemption,
     prepare: bool,
     iterator: Option<String>,
 }
@@ -161,7 +167,8 @@ impl Programs {
         load_raw_tracepoint(&mut ebpf, name)?;
         let prepare = !terms.as_old_kernel && raw_tracepoint(&mut ebpf, name)?.attach(tracepoint).is_ok();
         let aya_types = aya::Btf::from_sys_fs().map_err(|error| error.to_string());
-        let functions = load_functions(&mut ebpf, terms, aya_types.as_ref(), prepare);
+        let preemption = Preemption::of_running_kernel(terms.types);
+        let functions = load_functions(&mut ebpf, terms, aya_types.as_ref(), prepare, preemption);
         let iterator = aya_types.and_then(|types| load_iterator(&mut ebpf, &types)).err();
         let programs = Self {
             loaded: Mutex::new(Loaded {
@@ -174,6 +181,7 @@ impl Programs {
                 gone: false,
             }),
             as_old_kernel: terms.as_old_kernel,
+            preemption,
             prepare,
             iterator,
         };
@@ -200,7 +208,11 @@ impl Programs {
                 remedy: "run `kams doctor`",
             })?;
         if taken != DUTY_ALL && loaded.at_exit.is_none() {
-            loaded.at_exit = Some(load_at_exit(&mut loaded.ebpf, self.as_old_kernel)?);
+            loaded.at_exit = Some(load_at_exit(
+                &mut loaded.ebpf,
+                self.as_old_kernel,
+                self.preemption.at_tracepoints && self.preemption.can_hold,
+            )?);
         }
         Ok(())
     }
@@ -309,12 +321,16 @@ impl Programs {
         } = &mut *loaded;
         functions.attach(ebpf, true)?;
         if let Some(at_exit) = at_exit {
-            let link = raw_tracepoint(ebpf, at_exit.name)?
-                .attach(PAYLOAD_TRACEPOINT)
-                .map_err(|error| {
-                    refused("to attach the payload program to sys_exit", &error, REMEDY_ATTACH)
-                })?;
-            at_exit.link = Some(link);
+            let mut attach = |name| {
+                raw_tracepoint(ebpf, name)?
+                    .attach(PAYLOAD_TRACEPOINT)
+                    .map_err(|error| refused(&format!("to attach {name} to sys_exit"), &error, REMEDY_ATTACH))
+            };
+            at_exit.link = Some(attach(at_exit.name)?);
+            if at_exit.rescue {
+                // Tracepoints run their programs in the order of attaching.
+                at_exit.rescue_link = Some(attach(PAYLOAD_RESCUE)?);
+            }
         }
         *on = true;
         Ok(true)
@@ -334,12 +350,17 @@ impl Programs {
             return Ok(false);
         }
         functions.detach(ebpf)?;
-        if let Some(at_exit) = at_exit
-            && let Some(link) = at_exit.link.take()
-        {
-            raw_tracepoint(ebpf, at_exit.name)?
-                .detach(link)
-                .map_err(|error| refused("to detach the payload program", &error, REMEDY_ATTACH))?;
+        if let Some(at_exit) = at_exit {
+            let links = [
+                (PAYLOAD_RESCUE, at_exit.rescue_link.take()),
+                (at_exit.name, at_exit.link.take()),
+            ];
+            for (name, link) in links {
+                let Some(link) = link else { continue };
+                raw_tracepoint(ebpf, name)?
+                    .detach(link)
+                    .map_err(|error| refused(&format!("to detach {name}"), &error, REMEDY_ATTACH))?;
+            }
         }
         Ok(true)
     }
@@ -362,10 +383,10 @@ impl Programs {
         (*on, *gone) = (false, true);
         functions.unload(ebpf);
         let at_exit = at_exit.as_mut().map(|one| {
-            one.link = None;
+            (one.link, one.rescue_link) = (None, None);
             one.name
         });
-        for name in lifecycle_names().chain(at_exit) {
+        for name in lifecycle_names().chain([PAYLOAD_RESCUE]).chain(at_exit) {
             if let Ok(program) = raw_tracepoint(ebpf, name) {
                 // Unloading a second time answers with an error; there is nothing to do then.
                 let _unloaded_before = program.unload();
@@ -376,12 +397,14 @@ impl Programs {
     /// Runs the kernel skipped because the program was already running on that CPU.
     pub(crate) fn recursion_misses(&self) -> u64 {
         let loaded = self.lock();
-        let at_exit = loaded.at_exit.iter().map(|one| one.name);
+        // What another program does in its stead is not lost.
+        let last_resort = |one: &AtExit| if one.rescue { PAYLOAD_RESCUE } else { one.name };
+        let at_exit = loaded.at_exit.iter().map(last_resort);
         let raw = lifecycle_names().chain(at_exit).filter_map(|name| {
             let program: &RawTracePoint = loaded.ebpf.program(name)?.try_into().ok()?;
             program.fd().ok().map(|fd| recursion_misses(fd.as_fd()))
         });
-        let functions = loaded.functions.names().filter_map(|name| {
+        let functions = loaded.functions.last_resorts().filter_map(|name| {
             let program: &FExit = loaded.ebpf.program(name)?.try_into().ok()?;
             program.fd().ok().map(|fd| recursion_misses(fd.as_fd()))
         });
@@ -432,11 +455,12 @@ fn load_functions(
     terms: &Terms<'_>,
     aya_types: Result<&aya::Btf, &String>,
     prepare: bool,
+    preemption: Preemption,
 ) -> Functions {
     let usable = match (terms.backend, &terms.iterators, aya_types) {
         (Backend::SystemCalls, ..) => Err("they are not to be used".to_owned()),
         (_, Err(why), _) | (_, _, Err(why)) => Err(why.clone()),
-        (_, Ok(()), Ok(types)) => match preemption::forbids_functions(terms.types) {
+        (_, Ok(()), Ok(types)) => match preemption.forbids_functions() {
             Some(why) => Err(why.to_owned()),
             None => Ok(types),
         },
@@ -450,12 +474,13 @@ fn load_functions(
                 aya_types,
                 bounded: terms.as_old_kernel,
                 prepare,
+                preempted: preemption.at_functions,
             },
         ),
     }
 }
 
-fn load_at_exit(ebpf: &mut Ebpf, as_old_kernel: bool) -> Result<AtExit, SensorError> {
+fn load_at_exit(ebpf: &mut Ebpf, as_old_kernel: bool, preempted: bool) -> Result<AtExit, SensorError> {
     let with_loop = if as_old_kernel {
         Err("not to be used".to_owned())
     } else {
@@ -467,8 +492,14 @@ fn load_at_exit(ebpf: &mut Ebpf, as_old_kernel: bool) -> Result<AtExit, SensorEr
         load_raw_tracepoint(ebpf, PAYLOAD_BOUNDED)?;
         PAYLOAD_BOUNDED
     };
+    let rescue = preempted && name == PAYLOAD_LOOP;
+    if rescue {
+        load_raw_tracepoint(ebpf, PAYLOAD_RESCUE)?;
+    }
     Ok(AtExit {
         name,
+        rescue,
+        rescue_link: None,
         without_loop: with_loop.err(),
         link: None,
     })

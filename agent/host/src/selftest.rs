@@ -235,8 +235,12 @@ fn collect(reader: &mut Reader, own: u32, child: u32, nonce: &str) -> Seen {
             Record::Event(SensorEvent::Fork { pid, .. }) if pid == child => seen.forked = true,
             Record::Event(SensorEvent::Exit { pid, .. }) if pid == child => seen.exited = true,
             Record::Chunk { chunk, .. } if chunk.pid == own => match chunk.key.op {
-                Op::Write => seen.written = Some(chunk.data.to_vec()),
-                Op::Read => seen.read = Some(chunk.data.to_vec()),
+                // Twice is as wrong as never.
+                Op::Write => seen
+                    .written
+                    .get_or_insert_default()
+                    .extend_from_slice(&chunk.data),
+                Op::Read => seen.read.get_or_insert_default().extend_from_slice(&chunk.data),
             },
             // Nothing else is watched yet.
             Record::Gap { lost, .. } => seen.gaps = seen.gaps.max(lost.count),

@@ -20,7 +20,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus};
 use nix::unistd::Pid;
 
 /// File systems: type, place.
-const MOUNTS: [(&str, &str); 10] = [
+const MOUNTS: [(&str, &str); 11] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
     ("devtmpfs", "/dev"),
@@ -30,6 +30,7 @@ const MOUNTS: [(&str, &str); 10] = [
     ("bpf", "/sys/fs/bpf"),
     ("cgroup2", "/sys/fs/cgroup"),
     ("securityfs", "/sys/kernel/security"),
+    ("debugfs", "/sys/kernel/debug"),
     ("tracefs", "/sys/kernel/tracing"),
 ];
 

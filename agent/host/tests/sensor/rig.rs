@@ -277,8 +277,10 @@ impl Arrived {
 
     pub(crate) fn take(&mut self, event: SensorEvent, on: StreamKey) {
         match event {
-            SensorEvent::Payload(chunk) if chunk.key == on => {
+            SensorEvent::Payload(mut chunk) if chunk.key == on => {
                 self.data.extend_from_slice(&chunk.data);
+                // A copy: what is kept of the queue counts as still in it.
+                chunk.data = bytes::Bytes::copy_from_slice(&chunk.data);
                 self.chunks.push(chunk);
             }
             SensorEvent::StreamGap {
