@@ -30,6 +30,8 @@ use crate::admin::FeedLimits;
 pub struct Config {
     /// What the daemon does about findings.
     pub mode: Mode,
+    /// What gets a relay in enforce mode.
+    pub relay: RelayWhat,
     /// Whom to watch.
     pub watch: Watch,
     /// How to read.
@@ -48,6 +50,15 @@ pub struct Config {
     pub retention: Retention,
     /// How much of the event stream stays in memory.
     pub events: FeedLimits,
+}
+
+/// `relay`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RelayWhat {
+    /// Servers seen before, and those that a configuration of the agent names.
+    Known,
+    /// All that is shaped like a server.
+    Candidates,
 }
 
 /// `watch`.
@@ -158,6 +169,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             mode: Mode::Observe,
+            relay: RelayWhat::Known,
             watch: Watch {
                 unknown_agents: UnknownAgents::Discover,
                 agents: Vec::new(),

@@ -12,13 +12,16 @@ pub mod counter;
 pub mod describe;
 pub mod doctor;
 mod early;
+pub mod enforce;
 pub mod gate;
 pub mod judge;
 pub mod judging;
 mod lifecycle;
 pub mod live;
 pub mod outside;
+mod own;
 pub mod registry;
+pub mod relays;
 pub mod replay;
 mod servers;
 pub mod sink;
@@ -43,9 +46,10 @@ use tokio::time::MissedTickBehavior;
 use crate::admin::Viewer;
 use crate::config::{self, Config};
 use crate::discover::agents::{AgentTable, PatternError};
-use crate::discover::tracker::{InstanceId, Limits, Tracker, UnknownAgents};
+use crate::discover::tracker::{InstanceId, Limits, ProcKey, Tracker, UnknownAgents};
 use agents::Endpoint;
 use configured::{Configured, Reading};
+use enforce::{Enforce, Enforcement, Outcomes};
 use judge::decided::{Changed, DecideError, Decided};
 use judge::usage::Usage;
 use judging::{Judging, Work};
@@ -155,6 +159,8 @@ pub struct Engine {
     configured: Configured,
     readings: Option<mpsc::UnboundedReceiver<Reading>>,
     judging: Judging,
+    enforce: Enforce,
+    outcomes: Option<Outcomes>,
     servers: HashMap<InstanceId, Server>,
     keys: HashMap<StreamKey, (InstanceId, Direction)>,
     endpoints: HashMap<u32, Endpoint>,
@@ -190,10 +196,12 @@ impl Engine {
         live: Live,
         shared: Arc<Shared>,
         judging: Judging,
+        enforcement: Enforcement,
     ) -> Result<(Self, SensorEvents), EngineError> {
         let agents = AgentTable::new(&patterns(&config))?;
         let boot = boot_id();
         let (configured, readings) = Configured::new();
+        let (enforce, outcomes) = Enforce::new(enforcement);
         let mut engine = Self {
             tracker: Tracker::new(boot, Limits::default(), unknown_agents(&config)),
             config,
@@ -206,6 +214,8 @@ impl Engine {
             configured,
             readings: Some(readings),
             judging,
+            enforce,
+            outcomes: Some(outcomes),
             servers: HashMap::new(),
             keys: HashMap::new(),
             endpoints: HashMap::new(),
@@ -228,7 +238,7 @@ impl Engine {
         let mut events = Some(events);
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let Some(mut readings) = self.readings.take() else {
+        let (Some(mut readings), Some(mut outcomes)) = (self.readings.take(), self.outcomes.take()) else {
             return;
         };
         self.tell(EventKind::Daemon, "started");
@@ -246,10 +256,14 @@ impl Engine {
                     Some(Command::Usage { usage, done }) => self.judging.hand(Work::Usage { usage, done }),
                     Some(Command::Waste(output)) => self.judging.hand(Work::Waste(output)),
                     Some(Command::Reload(config)) => self.reload(*config),
-                    Some(Command::Policy(policy)) => self.judging.hand(Work::Policy(policy)),
+                    Some(Command::Policy(policy)) => {
+                        self.follow_policy(Some(Arc::clone(&policy)));
+                        self.judging.hand(Work::Policy(policy));
+                    }
                     Some(Command::Gate(ask)) => self.judging.hand(Work::Gate(ask)),
                     Some(Command::Stop) | None => break,
                 },
+                Some(outcome) = outcomes.recv() => self.injected(outcome),
                 Some(reading) = readings.recv() => self.take_reading(reading),
                 _ = tick.tick() => self.tick(),
                 event = next(&mut events) => if let Some(event) = event { self.take(event) } else {
@@ -268,6 +282,14 @@ impl Engine {
             SensorEvent::Exec(report) => {
                 self.live.metrics.sensor_events("exec", 1);
                 self.on_exec(&report);
+                self.answer_hold(&report);
+            }
+            SensorEvent::Held { pid, start_ns, .. } => {
+                self.let_go(ProcKey { pid, start: start_ns });
+                tracing::error!(
+                    pid,
+                    "the report of a held process was lost; it runs without a relay"
+                );
             }
             SensorEvent::Fork {
                 pid, ppid, start_ns, ..
@@ -320,18 +342,22 @@ impl Engine {
         let options = SensorOptions {
             ring_bytes: self.config.sensor.ring_buffer,
             queue_bytes: self.config.sensor.queue,
+            pin: self.enforce.pin(),
             ..SensorOptions::default()
         };
         let (sensor, events) = Sensor::start(options)?;
         let control = sensor.control();
         *self.shared.sensor.lock().unwrap_or_else(PoisonError::into_inner) = Some(control.clone());
         self.running = Some(Running { sensor, control });
+        self.follow_policy(None);
         self.live.metrics.set_enabled(true);
         kams_host::memory::give_back();
         Ok(events)
     }
 
     fn stop_sensor(&mut self) {
+        // Before the sensor: what is held is let go while it can be told.
+        self.enforce.stop();
         self.end_everything();
         *self.shared.sensor.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if let Some(Running { sensor, control }) = self.running.take() {
@@ -388,6 +414,7 @@ impl Engine {
         self.judging.hand(Work::Tick);
         self.end_lingering(now);
         self.rest_if_idle();
+        self.look_after_injector();
         self.tell_losses();
     }
 

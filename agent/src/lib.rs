@@ -12,4 +12,5 @@ pub mod managed;
 pub mod policy_file;
 pub mod salt;
 pub mod telemetry;
+pub mod watchdog;
 pub mod wrap;

@@ -5,7 +5,7 @@ pub mod watch;
 
 use std::path::{Path, PathBuf};
 
-use kams_policy::{Files, Policy, Problem};
+use kams_policy::{Files, Mode, Policy, Problem};
 
 use crate::config::trusted_text;
 
@@ -20,6 +20,7 @@ pub(crate) const MAX_BYTES: u64 = 8 << 20;
 pub struct PolicySource {
     path: PathBuf,
     explicit: bool,
+    mode: Mode,
 }
 
 /// Why no policy came of it. The text names every problem with its place.
@@ -42,12 +43,24 @@ impl PolicySource {
         Self {
             path: PathBuf::from(INSTALLED),
             explicit: false,
+            mode: Mode::Observe,
         }
     }
 
     /// This file, which must exist, and may belong to the caller.
     pub fn file(path: PathBuf) -> Self {
-        Self { path, explicit: true }
+        Self {
+            path,
+            explicit: true,
+            mode: Mode::Observe,
+        }
+    }
+
+    /// The mode of a policy that does not say one.
+    #[must_use]
+    pub const fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
     }
 
     /// The file.
@@ -57,6 +70,10 @@ impl PolicySource {
 
     /// Reads and checks it.
     pub fn load(&self) -> Result<Policy, PolicyError> {
+        Ok(self.text()?.with_default_mode(self.mode))
+    }
+
+    fn text(&self) -> Result<Policy, PolicyError> {
         match trusted_text(&self.path, self.explicit, MAX_BYTES).map_err(PolicyError::File)? {
             Some(text) => {
                 let beside = Beside {

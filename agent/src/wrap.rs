@@ -91,14 +91,15 @@ impl Wrap {
             from_server: child.from_server.take().ok_or_else(gone)?,
             sole: false,
         };
-        let relay = Relay::new(ends, settings, connector)?;
+        let mut relay = Relay::new(ends, settings, connector)?;
         let pid = child.pid();
         let relay = std::thread::Builder::new()
             .name("relay".to_owned())
             .spawn(move || {
                 let ended = relay.run();
                 if !matches!(ended, Ok(Ended::Closed)) {
-                    // Ordered by the engine, or unable to go on: the server does not run on without us.
+                    // Ordered by the engine, or unable to go on: the server does not run on without us, and dies before
+                    // it sees that its streams have ended.
                     child::kill(pid, Signal::SIGKILL);
                 }
             })?;

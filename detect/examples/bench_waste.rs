@@ -1,10 +1,11 @@
-//! What the waste rules cost: 10,000 calls of one session, 5 MB of tool definitions, arguments of 100 KB.
+//! What the waste rules cost: 10,000 calls of one session, 5 MB of tool definitions, arguments of 100 KB, and the
+//! reading of a telemetry export of 8 MB.
 #![expect(clippy::print_stdout, reason = "its output")]
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use kams_detect::waste::{Config, LlmCall, Monitor, Request, ToolCall};
+use kams_detect::waste::{Config, LlmCall, Monitor, Request, ToolCall, telemetry};
 use serde_json::{Value, json};
 
 const SECOND: u64 = 1_000_000_000;
@@ -72,4 +73,39 @@ fn main() {
         |_| json!({}),
         &json!({ "tools": tools }),
     );
+    export();
+    println!("most memory held: {}", memory());
+}
+
+/// An export of 4,000 tool calls with 2 KB of arguments each.
+fn export() {
+    let text = |name: &str, value: &str| json!({"key": name, "value": {"stringValue": value}});
+    let records: Vec<Value> = (0..4_000)
+        .map(|i| {
+            let input = json!({"path": format!("/src/{i}"), "content": "x = 1; ".repeat(280)}).to_string();
+            json!({"timeUnixNano": "1796006601836000000", "attributes": [
+                text("session.id", "s"), text("event.name", "tool_result"), text("tool_name", "Edit"),
+                text("tool_input", &input)]})
+        })
+        .collect();
+    let body = json!({"resourceLogs": [{"resource": {"attributes": [text("service.name", "claude-code")]},
+        "scopeLogs": [{"logRecords": records}]}]})
+    .to_string();
+    drop(records);
+    let began = Instant::now();
+    let export = telemetry::from_json(telemetry::Signal::Logs, body.as_bytes());
+    let read = began.elapsed();
+    let calls = export.map_or(0, |export| telemetry::calls(&export, &Config::default()).len());
+    println!(
+        "export of {} KB: read in {read:.1?}, with measuring {:.1?}, {calls} calls kept",
+        body.len() / 1_024,
+        began.elapsed(),
+    );
+}
+
+/// As the kernel tells it.
+fn memory() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.map_or_else(|| "unknown".to_owned(), |line| line.trim().to_owned())
 }

@@ -28,6 +28,7 @@ mod encoded;
 mod entropy;
 mod json;
 mod layer;
+mod loose;
 mod names;
 mod pem;
 mod phone;

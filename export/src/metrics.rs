@@ -66,6 +66,7 @@ pub struct Metrics {
     sensor_events: IntCounterVec,
     sensor_lost: IntCounterVec,
     discovery_limited: IntCounterVec,
+    injections: IntCounterVec,
     probe_attached: IntGaugeVec,
     frames: IntCounterVec,
     map_entries: IntGaugeVec,
@@ -145,6 +146,12 @@ impl Metrics {
                 "kams_sensor_lost_total",
                 "What was lost, cut or unreadable.",
                 &["stage", "reason"],
+            )?,
+            injections: counters(
+                r,
+                "kams_injections_total",
+                "Servers held at their start to get a relay, by what came of it.",
+                &["result"],
             )?,
             discovery_limited: counters(
                 r,

@@ -79,6 +79,7 @@ pub(crate) fn load(name: &str, text: &str, files: &dyn Files) -> Result<Policy, 
         }
         if let Some(node) = fields.get("mode") {
             policy.mode = reader.word(node, "mode", &Mode::NAMES).unwrap_or_default();
+            policy.says_mode = true;
         }
         if let Some(node) = fields.get("fail") {
             policy.fail = reader.word(node, "fail", &Fail::NAMES).unwrap_or_default();

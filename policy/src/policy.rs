@@ -97,6 +97,7 @@ pub struct Policy {
     pub(crate) name: String,
     pub(crate) hash: String,
     pub(crate) mode: Mode,
+    pub(crate) says_mode: bool,
     pub(crate) fail: Fail,
     pub(crate) thresholds: Thresholds,
     pub(crate) waste: kams_detect::waste::Config,
@@ -182,6 +183,20 @@ impl Policy {
     /// A detector number, such as `threshold("integrity.description_delta", "high")`.
     pub fn threshold(&self, detector: &str, knob: &str) -> Option<f64> {
         self.thresholds.get(detector)?.get(knob).copied()
+    }
+
+    /// Gives a policy whose text does not say `mode` the one of its surroundings.
+    #[must_use]
+    pub const fn with_default_mode(mut self, mode: Mode) -> Self {
+        if !self.says_mode {
+            self.mode = mode;
+        }
+        self
+    }
+
+    /// Whether any server at all may be in enforce mode.
+    pub fn may_enforce(&self) -> bool {
+        self.mode == Mode::Enforce || self.servers.iter().any(|entry| entry.mode == Some(Mode::Enforce))
     }
 
     /// Mode, fail mode and network for one server: the first entry of `servers` that matches.

@@ -6,6 +6,7 @@
 #![no_std]
 
 pub mod function;
+pub mod hold;
 pub mod loss;
 pub mod marks;
 pub mod offsets;

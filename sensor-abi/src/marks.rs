@@ -20,8 +20,16 @@ pub const URING_SEEN: u8 = 1 << 3;
 /// The process is the server of a watched stream: its end is reported. Not inherited, kept on exec.
 pub const SERVER: u8 = 1 << 4;
 
+/// What this process starts is to be held at its exec: a child of server shape is stopped before its first instruction,
+/// while the heartbeat is fresh. Set on endpoints only; inherited and cleared like [`ENDPOINT`].
+pub const ARMED: u8 = 1 << 5;
+
+/// A relay stands between this process and the agent: its streams are the relay's, it is neither watched nor held when
+/// it runs another image. Not inherited, kept on exec.
+pub const RELAYED: u8 = 1 << 6;
+
 /// Bits that a forked child takes over from its parent.
-pub const INHERITED_ON_FORK: u8 = TREE | ENDPOINT | PROBATION;
+pub const INHERITED_ON_FORK: u8 = TREE | ENDPOINT | PROBATION | ARMED;
 
 /// Bits that stay when a process runs a new image.
-pub const KEPT_ON_EXEC: u8 = TREE | SERVER;
+pub const KEPT_ON_EXEC: u8 = TREE | SERVER | RELAYED;

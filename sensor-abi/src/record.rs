@@ -14,6 +14,8 @@ pub const KIND_GAP: u32 = 5;
 pub const KIND_URING: u32 = 6;
 /// [`RecordHeader::kind`] of an [`EofRecord`].
 pub const KIND_EOF: u32 = 7;
+/// [`RecordHeader::kind`] of a [`HeldRecord`].
+pub const KIND_HELD: u32 = 8;
 
 /// Most payload bytes in one chunk.
 pub const CHUNK_DATA: usize = 16 * 1024;
@@ -97,6 +99,10 @@ pub const EXEC_FILENAME_CUT: u32 = 1 << 4;
 pub const EXEC_ARGV_CUT: u32 = 1 << 5;
 /// The arguments could not be read.
 pub const EXEC_ARGV_UNREADABLE: u32 = 1 << 6;
+/// The process is stopped before its first instruction, and is in the map of held processes.
+pub const EXEC_HELD: u32 = 1 << 7;
+/// The process was to be held and is not: stale heartbeat, no room in the ring or the map, or the signal was refused.
+pub const EXEC_HOLD_FAILED: u32 = 1 << 8;
 
 /// A process runs a new image. Followed in the ring by `argv_len` bytes of `argv`.
 #[derive(Clone, Copy, Debug)]
@@ -249,6 +255,16 @@ pub struct EofRecord {
     pub stream: u64,
 }
 
+/// A process is held whose exec record found no room.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct HeldRecord {
+    /// Kind, process, time.
+    pub header: RecordHeader,
+    /// Start of the process, CLOCK_BOOTTIME ns.
+    pub start_ns: u64,
+}
+
 /// An endpoint used io_uring for the first time.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -272,7 +288,7 @@ pub struct FdRecord {
 #[cfg(feature = "user")]
 mod user {
     use super::{
-        ChunkHeader, EofRecord, ExecRecord, ExitRecord, FdFacts, FdRecord, ForkRecord, GapRecord,
+        ChunkHeader, EofRecord, ExecRecord, ExitRecord, FdFacts, FdRecord, ForkRecord, GapRecord, HeldRecord,
         RecordHeader, UringRecord,
     };
 
@@ -294,6 +310,7 @@ mod user {
         ExitRecord,
         ChunkHeader,
         GapRecord,
+        HeldRecord,
         UringRecord,
         FdRecord
     );
@@ -318,6 +335,7 @@ mod tests {
         assert_eq!(size_of::<GapRecord>(), 16 + 4 * 8 + 4 * 4);
         assert_eq!(size_of::<EofRecord>(), 16 + 16);
         assert_eq!(size_of::<FdRecord>(), 48);
+        assert_eq!(size_of::<HeldRecord>(), 16 + 8);
     }
 
     #[test]

@@ -6,18 +6,20 @@ use aya_ebpf::helpers::generated::{
 };
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use kams_sensor_abi::marks::{ENDPOINT, INHERITED_ON_FORK, KEPT_ON_EXEC, MARKS_LEN, SERVER};
+use kams_sensor_abi::marks::{ARMED, ENDPOINT, INHERITED_ON_FORK, KEPT_ON_EXEC, MARKS_LEN, RELAYED, SERVER};
 use kams_sensor_abi::record::{
-    ARGV_MAX, COMM_LEN, EXEC_ARGV_CUT, EXEC_ARGV_UNREADABLE, EXEC_CANDIDATE, EXEC_FILENAME_CUT,
-    EXEC_STDIN_INHERITED, EXEC_WATCH_FAILED, EXEC_WATCHED, ExecRecord, ExitRecord, FD_PIPE, FD_UNIX_STREAM,
-    FILENAME_MAX, FdFacts, ForkRecord, KIND_EXEC, KIND_EXIT, KIND_FORK, RecordHeader,
+    ARGV_MAX, COMM_LEN, EXEC_ARGV_CUT, EXEC_ARGV_UNREADABLE, EXEC_CANDIDATE, EXEC_FILENAME_CUT, EXEC_HELD,
+    EXEC_HOLD_FAILED, EXEC_STDIN_INHERITED, EXEC_WATCH_FAILED, EXEC_WATCHED, ExecRecord, ExitRecord, FD_PIPE,
+    FD_UNIX_STREAM, FILENAME_MAX, FdFacts, ForkRecord, HeldRecord, KIND_EXEC, KIND_EXIT, KIND_FORK,
+    KIND_HELD, RecordHeader,
 };
 use kams_sensor_abi::stream::{OP_READ, OP_WRITE};
 
 use crate::emit;
 use crate::files;
+use crate::hold;
 use crate::kernel::{now, pointer, word};
-use crate::maps::{EXEC_SCRATCH, MARKS, offset};
+use crate::maps::{EVENTS, EXEC_SCRATCH, MARKS, offset};
 use crate::preempt;
 use crate::streams;
 
@@ -67,7 +69,7 @@ pub fn watch_early(task: u64) {
         return;
     }
     let pid = word(task, offset!(task_tgid));
-    if pid == ppid {
+    if pid == ppid || mark(pid) & RELAYED != 0 {
         return;
     }
     let mut input = FdFacts::NONE;
@@ -153,7 +155,7 @@ fn exec(task: u64, bprm: u64, record: &mut ExecRecord) {
         kept = before & KEPT_ON_EXEC;
         if is_candidate(&record.fds[0], &record.fds[1]) && !inherited {
             flags |= EXEC_CANDIDATE;
-            if record.parent_mark & ENDPOINT != 0 {
+            if record.parent_mark & ENDPOINT != 0 && before & RELAYED == 0 {
                 if watch(&record.fds[0], &record.fds[1], pid, record.ppid) {
                     flags |= EXEC_WATCHED;
                     kept |= SERVER;
@@ -172,8 +174,44 @@ fn exec(task: u64, bprm: u64, record: &mut ExecRecord) {
     flags |= copy_filename(bprm, record);
     flags |= copy_argv(task, record);
     record.flags = flags;
+    let armed = record.parent_mark & (ENDPOINT | ARMED) == ENDPOINT | ARMED;
+    if armed && flags & EXEC_CANDIDATE != 0 && record.mark & RELAYED == 0 {
+        tell_held(record);
+    } else {
+        tell(record);
+    }
+}
+
+#[inline(always)]
+fn tell(record: &ExecRecord) -> bool {
     let len = core::mem::offset_of!(ExecRecord, argv) + (record.argv_len as usize).min(ARGV_MAX);
-    emit::lifecycle(&raw const *record, len as u64);
+    emit::lifecycle(&raw const *record, len as u64)
+}
+
+/// Holds the process and tells of it. Room in the ring is taken first: a process is never stopped that nobody is told
+/// of.
+#[inline(always)]
+fn tell_held(record: &mut ExecRecord) {
+    let Some(mut token) = EVENTS.reserve::<HeldRecord>(0) else {
+        record.flags |= EXEC_HOLD_FAILED;
+        tell(record);
+        return;
+    };
+    token.write(HeldRecord {
+        header: RecordHeader {
+            kind: KIND_HELD,
+            pid: record.header.pid,
+            time_ns: record.header.time_ns,
+        },
+        start_ns: record.start_ns,
+    });
+    let held = hold::hold(record.header.pid, record.start_ns);
+    record.flags |= if held { EXEC_HELD } else { EXEC_HOLD_FAILED };
+    if !tell(record) && held {
+        token.submit(0);
+    } else {
+        token.discard(0);
+    }
 }
 
 #[inline(always)]
@@ -323,6 +361,7 @@ fn exit(task: u64) {
     }
     // SAFETY: as above.
     unsafe { byte.write_volatile(0) };
+    hold::forget(pid);
     let record = ExitRecord {
         header: RecordHeader {
             kind: KIND_EXIT,

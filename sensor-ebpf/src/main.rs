@@ -18,6 +18,7 @@ mod descriptors;
 mod emit;
 mod files;
 mod functions;
+mod hold;
 mod kernel;
 mod lifecycle;
 mod maps;

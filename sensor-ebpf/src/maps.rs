@@ -3,6 +3,7 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
 use kams_sensor_abi::function::SLOTS;
+use kams_sensor_abi::hold::{HOLDS_MAX, HoldValue};
 use kams_sensor_abi::loss::{FORCE_LEN, LOSS_KINDS};
 use kams_sensor_abi::marks::MARKS_LEN;
 use kams_sensor_abi::offsets::Offsets;
@@ -61,3 +62,12 @@ pub static EXEC_SCRATCH: PerCpuArray<ExecRecord> = PerCpuArray::with_max_entries
 /// The chunk under construction and the state of the walk over the call's buffers, by slot.
 #[map]
 pub static CARRY: PerCpuArray<Carry> = PerCpuArray::with_max_entries(SLOTS, 0);
+
+/// Processes held at their exec, by process id. Pinned, so that whoever comes after a crash can resume them.
+#[map]
+pub static HOLDS: HashMap<u32, HoldValue> = HashMap::with_max_entries(HOLDS_MAX, 0);
+
+/// When whoever answers holds was last seen alive, CLOCK_BOOTTIME ns; 0 while nobody does. Mapped into the user side's
+/// memory.
+#[map]
+pub static HEARTBEAT: Array<u64> = Array::with_max_entries(1, MMAPABLE);

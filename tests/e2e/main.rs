@@ -5,12 +5,15 @@
 //! only the agents, servers and witnesses are checked. Tests run one at a time: Kams watches the whole host.
 #![forbid(unsafe_code)]
 mod agents;
+mod command;
 mod context;
 mod forms;
 mod policy;
 mod servers;
 mod transcripts;
 mod trouble;
+mod waste;
+mod wrap;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,7 +36,10 @@ fn main() -> ExitCode {
         agents::trials(&context),
         forms::trials(&context),
         policy::trials(&context),
+        command::trials(&context),
         trouble::trials(&context),
+        wrap::trials(&context),
+        waste::trials(&context),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }

@@ -1,5 +1,6 @@
 //! Policy, runs and evidence on a daemon that watches real sessions.
 
+mod approvals;
 mod evidence;
 mod exceptions;
 mod reload;
@@ -25,6 +26,7 @@ pub(crate) const DESKS: &str =
 pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
     [
         reload::trials(context),
+        approvals::trials(context),
         runs::trials(context),
         evidence::trials(context),
         exceptions::trials(context),

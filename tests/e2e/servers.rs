@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use crate::context::{Context, Scene, Verdict};
 
 /// A launch, the calls made and the outcome of each, as the server records it.
-struct Row {
-    name: &'static str,
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
     sdk: Sdk,
     identity: &'static str,
     entry: fn(&Stage) -> Result<ServerEntry>,
@@ -34,7 +34,7 @@ fn call(tool: &str, arguments: Value, outcome: &'static str) -> (Call, &'static 
     )
 }
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "everything-by-npx",
         sdk: Sdk::TypeScript,
@@ -204,14 +204,15 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
                 // The SDK scripts are on no list of agents: they are found by what they do.
                 verdict: Verdict::Same(Rigour::Exact),
                 packages: true,
-                play: Box::new(|stage| play(row, stage)),
+                play: Box::new(|stage| play(row, stage, |_, entry| entry)),
             })
         })
         .collect()
 }
 
-fn play(row: &Row, stage: &Stage) -> Result<()> {
-    let entry = stage.witnessed((row.entry)(stage)?);
+/// Plays a row; `behind` says what stands between agent and server.
+pub(crate) fn play(row: &Row, stage: &Stage, behind: fn(&Stage, ServerEntry) -> ServerEntry) -> Result<()> {
+    let entry = behind(stage, stage.witnessed((row.entry)(stage)?));
     let (calls, wanted): (Vec<_>, Vec<_>) = (row.calls)(stage).into_iter().unzip();
     row.sdk.run(stage, &entry, &calls)?;
     let talk = crate::context::one_talk(stage)?;

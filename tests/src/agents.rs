@@ -155,8 +155,9 @@ impl Cli {
             .unwrap_or_default();
         ensure!(
             most == calls.len(),
-            "{most} of {} answers reached the model",
-            calls.len()
+            "{most} of {} answers reached the model: {:?}",
+            calls.len(),
+            stage.llm_log()?
         );
         Ok(())
     }

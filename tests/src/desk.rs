@@ -20,8 +20,13 @@ pub struct Desk {
 impl Desk {
     /// Starts `agent`, which starts `server`, and opens a session. `tools` is the file of the server's list.
     pub fn open(stage: &Stage, agent: &str, server: &str, tools: Option<&Path>) -> Result<Self> {
+        Self::open_words(stage, agent, &[server], tools)
+    }
+
+    /// The same with a server's whole command line.
+    pub fn open_words(stage: &Stage, agent: &str, server: &[&str], tools: Option<&Path>) -> Result<Self> {
         let mut command = stage.command(agent);
-        command.arg(server).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(server).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(tools) = tools {
             command.env("DESK_TOOLS", tools);
         }
@@ -53,11 +58,17 @@ impl Desk {
         Ok(to.flush()?)
     }
 
-    /// Sends a request and reads until its answer; gives the result, or the error.
-    pub fn ask(&mut self, method: &str, params: &Value) -> Result<Value> {
+    /// Sends a request and gives its id.
+    pub fn post(&mut self, method: &str, params: &Value) -> Result<u64> {
         self.last_id += 1;
         let id = self.last_id;
         self.line(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
+        Ok(id)
+    }
+
+    /// Sends a request and reads until its answer; gives the result, or the error.
+    pub fn ask(&mut self, method: &str, params: &Value) -> Result<Value> {
+        let id = self.post(method, params)?;
         loop {
             let mut line = String::new();
             ensure!(

@@ -79,9 +79,15 @@ impl Kams {
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let path = |name: &str| dir.path().join(name);
+        // Two daemons cannot have the one port.
+        let telemetry = if extra.contains("telemetry:") {
+            ""
+        } else {
+            "telemetry: {listen: off}\n"
+        };
         let config = format!(
             "state_dir: {state}\nadmin: {{socket: {socket}}}\nmetrics: {{listen: \"{metrics}\"}}\n\
-             events: {{per_user: 1000000, follower: 1000000}}\n{extra}",
+             events: {{per_user: 1000000, follower: 1000000}}\n{telemetry}{extra}",
             state = path("state").display(),
             socket = path("kams.sock").display(),
         );
@@ -166,9 +172,9 @@ impl Kams {
         })
     }
 
-    /// Process id of the daemon.
+    /// Process id of the daemon's worker, which does everything; its parent only watches over it.
     pub fn pid(&self) -> u32 {
-        self.daemon.id()
+        worker_of(self.daemon.id()).unwrap_or_default()
     }
 
     /// Path of its configuration.
@@ -350,10 +356,21 @@ impl Kams {
         until_ready(&self.ready, &mut self.daemon)
     }
 
-    /// Ends the daemon by a signal that it need not survive, and leaves its folder to be looked at.
-    pub fn end_by(&mut self, signal: rustix::process::Signal) -> Result<ExitStatus> {
-        self.signal(signal)?;
-        wait(&mut self.daemon, STOP)?.context("kamsd outlives the signal")
+    /// Ends the daemon's worker by a signal that it need not survive, waits for the next worker, stops all, and leaves
+    /// the folder to be looked at. Returns what the parent tells of the end.
+    pub fn end_by(&mut self, signal: rustix::process::Signal) -> Result<String> {
+        let raw = i32::try_from(self.pid())?;
+        let pid = rustix::process::Pid::from_raw(raw).context("a worker")?;
+        rustix::process::kill_process(pid, signal)?;
+        until_ready(&self.ready, &mut self.daemon)?;
+        let log = self.log();
+        let told = log.lines().find(|line| line.contains("the worker ended"));
+        let told = told
+            .with_context(|| format!("nothing of the worker's end\n{log}"))?
+            .to_owned();
+        self.signal(rustix::process::Signal::TERM)?;
+        wait(&mut self.daemon, STOP)?.context("kamsd outlives the signal")?;
+        Ok(told)
     }
 
     /// Stops the daemon as a service manager would, and returns how it ended and the end of its log.
@@ -382,6 +399,12 @@ impl Drop for Kams {
             }
         }
     }
+}
+
+/// The one child of the daemon's parent process.
+fn worker_of(parent: u32) -> Result<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
+    Ok(children.trim().parse()?)
 }
 
 fn until_ready(ready: &UnixDatagram, daemon: &mut Child) -> Result<()> {

@@ -15,5 +15,6 @@ pub mod kit;
 pub mod mock_llm;
 pub mod netbox;
 pub mod planted;
+pub mod relay_bench;
 pub mod stage;
 pub mod wire;

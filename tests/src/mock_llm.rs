@@ -55,6 +55,11 @@ fn plain(name: &str) -> String {
     name.replace('-', "_")
 }
 
+/// Tokens of a prompt that holds so many tool results: each turn carries the ones before.
+fn prompt_tokens(results: usize) -> usize {
+    1_000 + TOKENS_PER_RESULT * results
+}
+
 /// A tool that a request offers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 struct Offer {
@@ -82,6 +87,9 @@ pub struct LogLine {
     /// Name of the tool that was asked for, as the agent offers it.
     pub asked_for: Option<String>,
 }
+
+/// Tokens by which the prompt grows with each tool result, whatever is in it.
+pub const TOKENS_PER_RESULT: usize = 2_000;
 
 /// A running model.
 pub struct MockLlm {
@@ -133,7 +141,7 @@ impl MockLlm {
             let asked = gemini::asked(&body);
             let next = self.script.next(&asked.offered, asked.results.len());
             let stream = path.contains(":stream");
-            let response = gemini::response(next, &self.script.closing, stream);
+            let response = gemini::response(next, asked.results.len(), &self.script.closing, stream);
             (asked, response)
         } else if path.ends_with("/count_tokens") || path.ends_with(":countTokens") {
             let body = serde_json::json!({"input_tokens": 1, "totalTokens": 1});

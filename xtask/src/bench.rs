@@ -1,8 +1,10 @@
 //! `cargo xtask bench NAME`: builds for release and hands over to the benchmark's program.
 
+use std::process::Command;
+
 use anyhow::{Result, bail};
 
-use crate::host::{cargo, is_root, must};
+use crate::host::{self, cargo, is_root, must};
 use crate::vm;
 
 /// The one benchmark that boots a guest.
@@ -24,17 +26,58 @@ struct Bench {
     name: &'static str,
     about: &'static str,
     package: &'static str,
-    program: &'static str,
-    args: &'static [&'static str],
+    program: Program,
 }
 
-const BENCHES: &[Bench] = &[Bench {
-    name: "churn",
-    about: "100,000 short-lived processes: what they cost and what stays behind",
-    package: "kams-tests",
-    program: "kams-bench",
-    args: &["churn"],
-}];
+/// What runs it.
+#[derive(Clone, Copy)]
+enum Program {
+    /// A program of the package with these arguments; it loads kernel programs.
+    Host(&'static str, &'static [&'static str]),
+    /// A program of the package beside the daemon's; what else it is handed.
+    Beside(&'static str, fn() -> Result<Vec<String>>),
+    /// An example of the package; anybody may run it.
+    Example(&'static str),
+}
+
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "relay",
+        about: "what a relay adds to a call, beside floors and another guard",
+        package: "kams-tests",
+        program: Program::Beside("relay-bench", peer),
+    },
+    Bench {
+        name: "churn",
+        about: "100,000 short-lived processes: what they cost and what stays behind",
+        package: "kams-tests",
+        program: Program::Host("kams-bench", &["churn"]),
+    },
+    Bench {
+        name: "detect",
+        about: "time of the text detectors by size and kind of input",
+        package: "kams-detect",
+        program: Program::Example("bench_detect"),
+    },
+    Bench {
+        name: "egress",
+        about: "time of the scan of arguments for secrets",
+        package: "kams-detect",
+        program: Program::Example("bench_egress"),
+    },
+    Bench {
+        name: "waste",
+        about: "time and memory of the waste rules: 10,000 calls, 5 MB of definitions, 100 KB arguments, a telemetry export",
+        package: "kams-detect",
+        program: Program::Example("bench_waste"),
+    },
+    Bench {
+        name: "verdict",
+        about: "time of a verdict, all detectors on",
+        package: "kams-agent",
+        program: Program::Example("bench_verdict"),
+    },
+];
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some(name) = &arguments.name else {
@@ -56,31 +99,77 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
         bail!("no benchmark is called `{name}`; `cargo xtask bench` lists them");
     };
-    if !is_root() {
-        bail!("benchmarks load kernel programs: as root, type cargo xtask bench {name}");
-    }
-    must(cargo().args([
-        "build",
-        "-q",
-        "--release",
-        "--bins",
-        "--locked",
-        "-p",
-        "kams-agent",
-        "-p",
-        bench.package,
-    ]))?;
+    let daemon = || {
+        must(cargo().args([
+            "build",
+            "-q",
+            "--release",
+            "--bins",
+            "--locked",
+            "-p",
+            "kams-agent",
+            "-p",
+            "kams-relay",
+            "-p",
+            bench.package,
+        ]))
+    };
     let mut command = cargo();
-    command.args([
-        "run",
-        "-q",
-        "--release",
-        "--locked",
-        "-p",
-        bench.package,
-        "--bin",
-        bench.program,
-        "--",
+    command.args(["run", "-q", "--release", "--locked", "-p", bench.package]);
+    match bench.program {
+        Program::Host(program, args) => {
+            if !is_root() {
+                bail!("this benchmark loads kernel programs: as root, type cargo xtask bench {name}");
+            }
+            daemon()?;
+            command.args(["--bin", program, "--"]).args(args);
+        }
+        Program::Beside(program, more) => {
+            daemon()?;
+            command.args(["--bin", program, "--"]).args(more()?);
+        }
+        Program::Example(example) => {
+            command.args(["--example", example, "--"]);
+        }
+    }
+    must(command.args(&arguments.rest))
+}
+
+/// Programs to measure, and the command of another guard where it can be installed: the fastest one that inspects
+/// and was found in a registry.
+fn peer() -> Result<Vec<String>> {
+    let mut words = vec![host::target().join("release").display().to_string()];
+    let folder = host::target().join("bench/peer");
+    let guard = folder.join("bin/bastiongate");
+    if !guard.exists() {
+        must(
+            Command::new("python3")
+                .args(["-m", "venv", "--clear"])
+                .arg(&folder),
+        )?;
+        let requirements = host::root().join("tests/python/bench.txt");
+        let mut install = Command::new(folder.join("bin/pip"));
+        install.args([
+            "install",
+            "-q",
+            "--require-hashes",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "-r",
+        ]);
+        if let Err(error) = must(install.arg(requirements)) {
+            println!("the other guard is left out: {error:#}");
+            return Ok(words);
+        }
+    }
+    let log = folder.join("log.jsonl");
+    words.push("--peer".to_owned());
+    words.extend([
+        guard.display().to_string(),
+        "run".to_owned(),
+        "--log".to_owned(),
+        log.display().to_string(),
     ]);
-    must(command.args(bench.args).args(&arguments.rest))
+    words.push("--".to_owned());
+    Ok(words)
 }

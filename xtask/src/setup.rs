@@ -20,6 +20,7 @@ struct Debian {
 
 enum Shown {
     Program(&'static str),
+    Library(&'static str),
     Installed,
 }
 
@@ -53,6 +54,11 @@ const DEBIAN: &[Debian] = &[
         package: "python3-venv",
         shown_by: Shown::Installed,
         needed_for: "Python agents and servers",
+    },
+    Debian {
+        package: "libseccomp-dev",
+        shown_by: Shown::Library("libseccomp"),
+        needed_for: "building the relay",
     },
     Debian {
         package: "nodejs",
@@ -110,6 +116,11 @@ impl Debian {
     fn present(&self) -> bool {
         match self.shown_by {
             Shown::Program(program) => has(program),
+            // Where the compiler's linker looks for it.
+            Shown::Library(name) => Command::new("cc")
+                .arg(format!("-print-file-name={name}.so"))
+                .output()
+                .is_ok_and(|o| String::from_utf8_lossy(&o.stdout).trim().starts_with('/')),
             // A Python that is not Debian's brings venv along.
             Shown::Installed => Command::new("python3")
                 .args(["-c", "import venv, ensurepip"])

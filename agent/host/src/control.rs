@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aya::maps::{Array, MapData, PerCpuArray};
+use kams_sensor_abi::hold::HOLDS_MAX;
 use kams_sensor_abi::loss::{FORCE_MAP, FORCE_READ, FORCE_RING, Loss};
 
 use crate::adopt::Descriptors;
 use crate::event::{FdShape, Marks, StreamId, StreamKey, far_keys};
+use crate::heartbeat::Heartbeat;
+use crate::hold::{Hold, HoldTable};
 use crate::losses::{ForcedStage, LossCount, PROGRAM_RECURSION, UserLosses, reason_of};
 use crate::marks::MarkTable;
 use crate::options::SensorError;
@@ -61,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) streams: Arc<StreamTable>,
     pub(crate) counters: Arc<PerCpuArray<MapData, u64>>,
     pub(crate) force: Mutex<Array<MapData, u64>>,
+    pub(crate) holds: Arc<HoldTable>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) user_losses: Arc<UserLosses>,
     pub(crate) queue_used: Arc<AtomicUsize>,
     pub(crate) queue_bound: usize,
@@ -243,6 +248,11 @@ impl SensorControl {
                 used: self.0.queue_used.load(Ordering::Relaxed),
                 capacity: self.0.queue_bound,
             },
+            MapUse {
+                name: "holds",
+                used: self.held().len(),
+                capacity: usize::try_from(HOLDS_MAX).unwrap_or(usize::MAX),
+            },
         ]
     }
 
@@ -307,6 +317,11 @@ impl SensorControl {
     /// Why [`SensorControl::adopt`] cannot work here, if it cannot.
     pub fn adopt_refused(&self) -> Option<&str> {
         self.0.programs.iterator_refused()
+    }
+
+    /// Processes that are held at their exec now.
+    pub fn held(&self) -> Vec<Hold> {
+        self.0.holds.all()
     }
 
     /// Makes the reader look at its conditions.

@@ -52,6 +52,11 @@ impl Marks {
     /// The endpoint mark is a trial.
     pub const PROBATION: Self = Self(kams_sensor_abi::marks::PROBATION);
 
+    /// What this endpoint starts is held at its exec, while an [`crate::inject::Injector`] runs.
+    pub const ARMED: Self = Self(kams_sensor_abi::marks::ARMED);
+    /// A relay stands between this process and the agent; set by the injector.
+    pub const RELAYED: Self = Self(kams_sensor_abi::marks::RELAYED);
+
     /// The server of a watched stream; set by the sensor so that its end is reported.
     pub const SERVER: Self = Self(kams_sensor_abi::marks::SERVER);
 
@@ -195,6 +200,11 @@ pub struct ExecReport {
     pub watched: bool,
     /// As `watched`, but the table had no room.
     pub watch_failed: bool,
+    /// The process is stopped before its first instruction: whoever arms a process answers each of these with
+    /// [`crate::inject::Injector::inject`] or [`crate::inject::Injector::release`].
+    pub held: bool,
+    /// The process was to be held, and runs: no fresh heartbeat, or no room in the ring or the map.
+    pub hold_failed: bool,
 }
 
 impl ExecReport {
@@ -316,6 +326,15 @@ pub struct LossReason {
 pub enum SensorEvent {
     /// Any process of the host runs a new image.
     Exec(Box<ExecReport>),
+    /// A process is held whose exec report was lost (a [`SensorEvent::LifecycleLost`] comes too).
+    Held {
+        /// The process.
+        pid: u32,
+        /// Its start, CLOCK_BOOTTIME ns.
+        start_ns: u64,
+        /// CLOCK_BOOTTIME ns.
+        time_ns: u64,
+    },
     /// A marked process forked.
     Fork {
         /// The child.

@@ -155,8 +155,9 @@ fn spelt(address: SocketAddr) -> String {
             .octets()
             .chunks_exact(4)
             .filter_map(|word| word.try_into().ok())
-            .map(|word| format!("{:08X}", u32::from_ne_bytes(word)))
-            .collect(),
+            .fold(String::new(), |words, word| {
+                format!("{words}{:08X}", u32::from_ne_bytes(word))
+            }),
     };
     format!("{words}:{:04X}", address.port())
 }

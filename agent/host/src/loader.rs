@@ -11,6 +11,8 @@ use kams_sensor_abi::offsets::OFFSETS_SYMBOL;
 use kams_sensor_abi::stream::{StreamKey, StreamValue};
 
 use crate::btf::{self, Btf};
+use crate::heartbeat::Heartbeat;
+use crate::hold::{self, HoldTable};
 use crate::iterators;
 use crate::marks::MarkTable;
 use crate::offsets;
@@ -35,6 +37,8 @@ pub(crate) struct Loaded {
     pub(crate) streams: Arc<StreamTable>,
     pub(crate) counters: PerCpuArray<MapData, u64>,
     pub(crate) force: Array<MapData, u64>,
+    pub(crate) holds: HoldTable,
+    pub(crate) heartbeat: Heartbeat,
     /// Passes messages of a development build (`cargo xtask ebpf --log`) to the `log` facade.
     pub(crate) kernel_log: Option<KernelLog>,
 }
@@ -122,6 +126,13 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
     let force = take(&mut ebpf, "FORCE")?
         .try_into()
         .map_err(|error| map_error("FORCE", &error))?;
+    let holds_map = take(&mut ebpf, "HOLDS")?;
+    let heartbeat_map = take(&mut ebpf, "HEARTBEAT")?;
+    if let Some(folder) = &options.pin {
+        hold::pin(folder, &holds_map, &heartbeat_map)?;
+    }
+    let heartbeat = Heartbeat::map(&heartbeat_map)?;
+    let holds = HoldTable::new(holds_map)?;
     let counters = take(&mut ebpf, "LOSSES")?
         .try_into()
         .map_err(|error| map_error("LOSSES", &error))?;
@@ -147,6 +158,8 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
         streams: Arc::new(StreamTable::new(streams, options.max_streams.max(2))),
         counters,
         force,
+        holds,
+        heartbeat,
         kernel_log,
     })
 }

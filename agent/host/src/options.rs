@@ -43,6 +43,9 @@ pub struct SensorOptions {
     pub max_streams: u32,
     /// Kernel object to load instead of the embedded one. Defaults to the file named by [`OBJECT_ENV`].
     pub object: Option<PathBuf>,
+    /// Folder of a BPF filesystem in which the map of held processes is pinned, so that [`crate::hold::heal`] can let
+    /// them go after this process has died. `None`: nothing is pinned.
+    pub pin: Option<PathBuf>,
     /// Do without `bpf_loop` and `sched_prepare_exec` even where the kernel has them (tests).
     pub force_bounded: bool,
     /// How payload is read. Defaults to what [`BACKEND_ENV`] says.
@@ -56,6 +59,7 @@ impl Default for SensorOptions {
             queue_bytes: 768 * 1024 * 1024,
             max_streams: 16 * 1024,
             object: std::env::var_os(OBJECT_ENV).map(PathBuf::from),
+            pin: None,
             force_bounded: false,
             backend: Backend::of_environment(),
         }

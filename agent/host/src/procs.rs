@@ -160,6 +160,13 @@ pub fn fd_links(pid: u32) -> Vec<FdLink> {
         .collect()
 }
 
+/// One open descriptor of a process; `None` if it is closed, or may not be read.
+pub fn fd_link(pid: u32, fd: u32) -> Option<FdLink> {
+    let target = fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    let (kind, ino) = parse_link(target.as_os_str().as_bytes());
+    Some(FdLink { fd, kind, ino })
+}
+
 fn parse_link(target: &[u8]) -> (FdKind, u64) {
     let number = |prefix: &[u8]| -> Option<u64> {
         let digits = target.strip_prefix(prefix)?.strip_suffix(b"]")?;
@@ -274,7 +281,7 @@ fn descriptor(pid: u32, fd: u32) -> Option<OwnedFd> {
 }
 
 /// The descriptor that a system call returned.
-fn new_fd(returned: libc::c_long) -> Option<OwnedFd> {
+pub(crate) fn new_fd(returned: libc::c_long) -> Option<OwnedFd> {
     let fd = i32::try_from(returned).ok().filter(|fd| *fd >= 0)?;
     // SAFETY: the kernel has just given it to us, and nobody else knows its number.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })

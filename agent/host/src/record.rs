@@ -4,10 +4,10 @@ use aya::Pod;
 use bytes::Bytes;
 use kams_sensor_abi::record::{
     CHUNK_CALL_LOSSY, CHUNK_LAST, CHUNK_UNREADABLE, ChunkHeader, EXEC_ARGV_CUT, EXEC_ARGV_UNREADABLE,
-    EXEC_CANDIDATE, EXEC_FILENAME_CUT, EXEC_STDIN_INHERITED, EXEC_WATCH_FAILED, EXEC_WATCHED, EofRecord,
-    ExecRecord, ExitRecord, FD_CHR, FD_NONE, FD_PIPE, FD_REGULAR, FD_SOCKET_OTHER, FD_UNIX_OTHER,
-    FD_UNIX_STREAM, FdFacts, ForkRecord, GapRecord, KIND_CHUNK, KIND_EOF, KIND_EXEC, KIND_EXIT, KIND_FORK,
-    KIND_GAP, KIND_URING, RecordHeader, UringRecord,
+    EXEC_CANDIDATE, EXEC_FILENAME_CUT, EXEC_HELD, EXEC_HOLD_FAILED, EXEC_STDIN_INHERITED, EXEC_WATCH_FAILED,
+    EXEC_WATCHED, EofRecord, ExecRecord, ExitRecord, FD_CHR, FD_NONE, FD_PIPE, FD_REGULAR, FD_SOCKET_OTHER,
+    FD_UNIX_OTHER, FD_UNIX_STREAM, FdFacts, ForkRecord, GapRecord, HeldRecord, KIND_CHUNK, KIND_EOF,
+    KIND_EXEC, KIND_EXIT, KIND_FORK, KIND_GAP, KIND_HELD, KIND_URING, RecordHeader, UringRecord,
 };
 
 use kams_sensor_abi::stream::OP_READ;
@@ -91,6 +91,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Record> {
                 stream: StreamId(record.stream),
                 pid: header.pid,
                 time_ns: header.time_ns,
+            }))
+        }
+        KIND_HELD => {
+            let record: HeldRecord = read(bytes)?;
+            Some(Record::Event(SensorEvent::Held {
+                pid: record.header.pid,
+                start_ns: record.start_ns,
+                time_ns: record.header.time_ns,
             }))
         }
         KIND_URING => {
@@ -201,6 +209,8 @@ fn exec(bytes: &[u8]) -> Option<ExecReport> {
         stdin_inherited: flag(EXEC_STDIN_INHERITED),
         watched: flag(EXEC_WATCHED),
         watch_failed: flag(EXEC_WATCH_FAILED),
+        held: flag(EXEC_HELD),
+        hold_failed: flag(EXEC_HOLD_FAILED),
     })
 }
 
@@ -211,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_parsed_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..2048), kind in 0u32..9) {
+        fn any_bytes_are_parsed_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..2048), kind in 0u32..10) {
             if bytes.len() >= 4 {
                 bytes[..4].copy_from_slice(&kind.to_le_bytes());
             }

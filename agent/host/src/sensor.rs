@@ -52,6 +52,8 @@ impl Sensor {
             streams: Arc::clone(&loaded.streams),
             counters: Arc::clone(&counters),
             force: Mutex::new(loaded.force),
+            holds: Arc::new(loaded.holds),
+            heartbeat: Arc::new(loaded.heartbeat),
             user_losses: Arc::clone(&user_losses),
             queue_used,
             queue_bound: options.queue_bytes,

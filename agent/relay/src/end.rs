@@ -160,8 +160,12 @@ impl AsFd for End {
     }
 }
 
-/// The same pipe under a description of our own; none where the file system's permissions refuse it.
-fn reopened(fd: &OwnedFd) -> Option<OwnedFd> {
+/// The same pipe under a description of our own that does not wait; none where it is no pipe, or the file system's
+/// permissions refuse it. Root is not refused: who hands ends to a relay without privilege opens them anew first.
+pub fn reopened(fd: &OwnedFd) -> Option<OwnedFd> {
+    if FileType::from_raw_mode(fstat(fd).ok()?.st_mode) != FileType::Fifo {
+        return None;
+    }
     let access = fcntl_getfl(fd).ok()? & OFlags::ACCMODE;
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd));
     open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()

@@ -57,7 +57,7 @@ fn run_worker() -> std::io::Result<()> {
         limit: LIMIT,
         server_ended: None,
     };
-    let relay = Relay::new(ends, settings, Connector::Path(start.engine))?;
+    let mut relay = Relay::new(ends, settings, Connector::Path(start.engine))?;
     confine::confine().map_err(std::io::Error::other)?;
     relay.run().map(drop)
 }

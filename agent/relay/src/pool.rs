@@ -66,7 +66,7 @@ pub enum PoolError {
 pub struct RelayPool {
     socket: OwnedFd,
     engine: PathBuf,
-    _process: Child,
+    process: Child,
 }
 
 impl RelayPool {
@@ -80,8 +80,13 @@ impl RelayPool {
         Ok(Self {
             socket: near,
             engine: engine.to_owned(),
-            _process: command.spawn()?,
+            process: command.spawn()?,
         })
+    }
+
+    /// Whether its process lives.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
     }
 
     /// Puts a relay between the ends. It serves when this returns.

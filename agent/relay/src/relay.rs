@@ -113,8 +113,8 @@ impl Relay {
         })
     }
 
-    /// Relays until both directions have ended.
-    pub fn run(mut self) -> std::io::Result<Ended> {
+    /// Relays until both directions have ended. After an order to end the ends are closed when it is dropped.
+    pub fn run(&mut self) -> std::io::Result<Ended> {
         loop {
             let now = Instant::now();
             if self.link.connect(now) {
@@ -432,6 +432,16 @@ impl Relay {
         });
         let mut fds = Vec::with_capacity(6);
         let mut who = Vec::with_capacity(6);
+        // The engine's word comes before what its deeds may have caused.
+        if let Some(socket) = &self.link.socket() {
+            let what = if self.link.blocked {
+                PollFlags::IN | PollFlags::OUT
+            } else {
+                PollFlags::IN
+            };
+            fds.push(PollFd::from_borrowed_fd(*socket, what));
+            who.push(Who::Engine);
+        }
         for (at, lane) in self.lanes.iter().enumerate() {
             let way = if at == 0 { Way::ToServer } else { Way::ToAgent };
             if let (Some(source), true) = (&lane.source, open[at]) {
@@ -447,15 +457,6 @@ impl Relay {
                 fds.push(PollFd::new(sink, what));
                 who.push(Who::Sink(way));
             }
-        }
-        if let Some(socket) = &self.link.socket() {
-            let what = if self.link.blocked {
-                PollFlags::IN | PollFlags::OUT
-            } else {
-                PollFlags::IN
-            };
-            fds.push(PollFd::from_borrowed_fd(*socket, what));
-            who.push(Who::Engine);
         }
         if let Some(ended) = &self.server_ended {
             fds.push(PollFd::from_borrowed_fd(ended.as_fd(), PollFlags::IN));

@@ -13,10 +13,12 @@ use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
 use kams_agent::engine::backend::calls::Ingest;
 use kams_agent::engine::counter::Counter;
+use kams_agent::engine::enforce::{Enforcement, RelaySink};
 use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
 use kams_agent::engine::live::Live;
 use kams_agent::engine::registry::Registry;
+use kams_agent::engine::relays::Pool;
 use kams_agent::engine::verdict::{Effect, Relays};
 use kams_agent::engine::waste::worker;
 use kams_agent::engine::{Command, Engine, EngineError, Shared};
@@ -24,10 +26,10 @@ use kams_agent::fatal::EndsAll;
 use kams_agent::policy_file::PolicySource;
 use kams_agent::policy_file::in_force::PolicyInForce;
 use kams_agent::policy_file::watch::watch_policy;
-use kams_agent::salt;
 use kams_agent::telemetry::quota::Quota;
 use kams_agent::telemetry::sender::Senders;
 use kams_agent::telemetry::{self, Receiver};
+use kams_agent::{salt, watchdog};
 use kams_export::metrics::{LabelLimits, Metrics};
 use kams_export::view::Time;
 use kams_policy::Policy;
@@ -48,6 +50,12 @@ struct Arguments {
     /// Check the configuration, print what it says, and end.
     #[arg(long)]
     check_config: bool,
+    /// Let go processes that a daemon which has died was holding at their start, and end. For service managers.
+    #[arg(long)]
+    heal: bool,
+    /// Watch this host; otherwise, watch over the process that does.
+    #[arg(long, hide = true)]
+    worker: bool,
 }
 
 fn main() -> ExitCode {
@@ -55,6 +63,23 @@ fn main() -> ExitCode {
     let sources = arguments.config.map_or_else(Sources::installed, Sources::file);
     if arguments.check_config {
         return check(&sources);
+    }
+    if arguments.heal || !arguments.worker {
+        // A configuration that is refused is the worker's to tell.
+        let config = config::load(&sources)
+            .map(|loaded| loaded.config)
+            .unwrap_or_default();
+        let name = watchdog::pin_name(&config);
+        if arguments.heal {
+            let healed = watchdog::heal(&name);
+            if healed > 0 {
+                complain(&format!(
+                    "kamsd: {healed} held processes run again, without a relay"
+                ));
+            }
+            return ExitCode::SUCCESS;
+        }
+        return watchdog::watch(&name);
     }
     let policy = arguments
         .policy
@@ -94,6 +119,10 @@ fn run(sources: &Sources, policy: &PolicySource) -> Result<()> {
     // Before anything is read that a dump could hold.
     kams_host::memory::keep_from_disk().context("core dumps cannot be switched off")?;
     let loaded = config::load(sources)?;
+    let policy = &policy.clone().with_mode(match loaded.config.mode {
+        config::Mode::Enforce => kams_policy::Mode::Enforce,
+        _ => kams_policy::Mode::Observe,
+    });
     let rules = policy.load()?;
     start_log(&loaded.config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -122,6 +151,7 @@ fn start_log(log: &config::Log) {
 }
 
 async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &PolicySource) -> Result<()> {
+    let mut parent = watchdog::Parent::take()?;
     let started = Time::now();
     #[expect(clippy::cast_precision_loss, reason = "a gauge in seconds")]
     let start_seconds = started.unix_nanos() as f64 / 1e9;
@@ -210,7 +240,12 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let own = kams_relay::identity::uid();
     let relays = Relays::listen(&door, Some(own), &live, Box::new(carry_out))
         .with_context(|| format!("relays cannot be served at {}", door.display()))?;
-    let engine = start_engine(config, live, shared, judge, relays, queue).await?;
+    let enforcement = Enforcement {
+        policy: in_force.policy(),
+        pin: pin_folder(&config),
+        relays: relay_pool(&door),
+    };
+    let engine = start_engine(config, live, shared, judge, relays, enforcement, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
         let path = policy.path().display();
         tracing::warn!(%error, "{path}: changes are not noticed; `kams policy reload` or SIGHUP reads it again");
@@ -225,6 +260,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     }
     // Told only to a service manager; without one there is nobody to tell.
     drop(sd_notify::notify(&[sd_notify::NotifyState::Ready]));
+    parent.ready().await;
     tracing::info!("kamsd {} watches this host", env!("CARGO_PKG_VERSION"));
 
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -234,6 +270,10 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         tokio::select! {
             _ = interrupt.recv() => break Ok(()),
             _ = terminate.recv() => break Ok(()),
+            () = parent.gone() => {
+                tracing::error!("the parent process has gone; without it nothing may be held");
+                break Ok(());
+            }
             _ = hangup.recv() => reload(sources, &in_force, &current, &commands, &group, &metrics).await,
             Some(ended) = tasks.join_next() => {
                 break ended.map_err(anyhow::Error::from).and_then(|r| r.context("a server ended"));
@@ -263,6 +303,17 @@ fn telemetry_receiver(config: &Config) -> Option<Receiver> {
         .ok()
 }
 
+/// The pool of relays; without it servers are watched, and nothing is refused.
+fn relay_pool(door: &std::path::Path) -> Option<Box<dyn RelaySink>> {
+    match Pool::start(door) {
+        Ok(pool) => Some(Box::new(pool)),
+        Err(error) => {
+            tracing::error!("no relays, so nothing can be enforced: {error}");
+            None
+        }
+    }
+}
+
 /// What policy wants done beyond messages, as far as it is not the relay's own.
 fn carry_out(effect: Effect) {
     match effect {
@@ -276,6 +327,15 @@ fn carry_out(effect: Effect) {
     }
 }
 
+/// Where held processes are named for whoever comes after this process.
+fn pin_folder(config: &Config) -> Option<PathBuf> {
+    if let Err(error) = kams_host::hold::mount_bpf_filesystem() {
+        tracing::warn!(%error, "no BPF filesystem: nothing can be held, so nothing enforced");
+        return None;
+    }
+    Some(kams_host::hold::folder(&watchdog::pin_name(config)))
+}
+
 /// Starts the sensor and the engine's thread; returns once every probe is proved.
 async fn start_engine(
     config: Config,
@@ -283,6 +343,7 @@ async fn start_engine(
     shared: Arc<Shared>,
     judge: Judge,
     relays: Relays,
+    enforcement: Enforcement,
     commands: mpsc::Receiver<Command>,
 ) -> Result<std::thread::JoinHandle<()>> {
     let (ready, started) = tokio::sync::oneshot::channel::<Result<(), EngineError>>();
@@ -306,7 +367,7 @@ async fn start_engine(
         if let Err(error) = kams_host::priority::raise() {
             tracing::warn!(%error, "no higher priority: sessions may be missed when many agents start at once");
         }
-        match Engine::new(config, live, shared, judging) {
+        match Engine::new(config, live, shared, judging, enforcement) {
             Ok((engine, events)) => {
                 drop(ready.send(Ok(())));
                 runtime.block_on(engine.run(events, commands));

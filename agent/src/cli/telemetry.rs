@@ -145,13 +145,11 @@ pub(super) async fn run(client: &Client, command: &Telemetry, out: &mut Out) -> 
 /// What becomes of a file and of its entry in the record; none: nothing is to be done.
 type Step = Result<Option<(Text, Option<Changed>)>, plan::PlanError>;
 
+/// How a file and its entry in the record are changed.
+type Change<'a> = &'a dyn Fn(Agent, Option<&str>, Option<&Changed>) -> Step;
+
 /// Works out all files before it writes one, so that a file that is refused stops all.
-fn apply(
-    files: &Files,
-    dry_run: bool,
-    change: &dyn Fn(Agent, Option<&str>, Option<&Changed>) -> Step,
-    out: &mut Out,
-) -> Result<Ended, CliError> {
+fn apply(files: &Files, dry_run: bool, change: Change<'_>, out: &mut Out) -> Result<Ended, CliError> {
     let mut record = Record::read(&files.root).map_err(|why| input("record", why))?;
     let mut steps = Vec::new();
     for agent in files.agents() {
@@ -337,6 +335,10 @@ fn agent_above() -> Option<String> {
     None
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "most callers have an error that ends here"
+)]
 fn input(file: impl std::fmt::Display, why: impl ToString) -> CliError {
     CliError::Input {
         file: file.to_string(),

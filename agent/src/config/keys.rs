@@ -5,9 +5,9 @@ mod table;
 
 pub(super) use table::KEYS;
 
+use super::Config;
 use super::tree::{Entry, Fault, Node, Place, Value};
 use super::units::distance;
-use super::{Config, Mode};
 
 /// One key.
 pub(super) struct Key {
@@ -130,14 +130,6 @@ fn cross_check(root: &Node, config: &Config, faults: &mut Vec<Fault>) {
                 "`telemetry.listen: {listen}` can be reached from other hosts, whose users are unknown here"
             ),
             help: Some("use 127.0.0.1 or [::1]".to_owned()),
-        });
-    }
-    if config.mode == Mode::Enforce {
-        faults.push(Fault {
-            at: place("mode"),
-            message: "`mode: enforce` is not available in this version of kamsd: it can watch, not refuse"
-                .to_owned(),
-            help: Some("use `mode: observe`".to_owned()),
         });
     }
 }

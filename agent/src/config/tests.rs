@@ -163,13 +163,15 @@ fn bombs_are_refused() {
 }
 
 #[test]
-fn enforce_is_refused_until_it_exists() {
-    let Problems(found) = of("mode: enforce\n").unwrap_err();
-    assert!(found[0].message().contains("not available"), "{found:?}");
+fn what_is_relayed() {
+    let config = of("mode: enforce\nrelay: candidates\n").unwrap().config;
     assert_eq!(
-        (found[0].line(), found[0].help()),
-        (1, Some("use `mode: observe`"))
+        (config.mode, config.relay),
+        (Mode::Enforce, RelayWhat::Candidates)
     );
+    let config = Config::default();
+    assert_eq!((config.mode, config.relay), (Mode::Observe, RelayWhat::Known));
+    assert!(of("relay: all\n").is_err());
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Tracker {
         self.note_start(exec.proc, actions);
         self.drop_clone(exec.proc, actions);
         if let Some(id) = self.by_member.get(&exec.proc).copied() {
-            if self.same_streams(id, exec.stdio) {
+            if self.stays(id, exec) {
                 self.rename(id, &exec.resolved, true, actions);
                 return Seen::SameChain(id);
             }
@@ -167,6 +167,13 @@ impl Tracker {
         };
         self.make_room(holder.proc, exec.time, actions);
         Seen::Candidate(self.open(exec, candidate, holder.proc, agent, known, actions))
+    }
+
+    /// A relay stands before the server from now on; the agent's objects stay what they were.
+    pub fn relayed(&mut self, id: InstanceId) {
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.relayed = true;
+        }
     }
 
     /// A process forked. Needed for members and for agents; harmless for others.

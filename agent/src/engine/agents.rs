@@ -34,11 +34,11 @@ impl Engine {
             && endpoint.start == proc.start
             && endpoint.agent.as_ref().is_some_and(|known| known.name == *name)
         {
-            self.mark(proc, Marks::TREE.with(Marks::ENDPOINT));
+            self.mark(proc, self.enforce.marks().with(Marks::TREE).with(Marks::ENDPOINT));
             return;
         }
         self.agent_ended(proc.pid, time);
-        if !self.mark(proc, Marks::TREE.with(Marks::ENDPOINT)) {
+        if !self.mark(proc, self.enforce.marks().with(Marks::TREE).with(Marks::ENDPOINT)) {
             self.missed_agents += 1;
             return;
         }

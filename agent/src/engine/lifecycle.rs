@@ -3,7 +3,7 @@
 use kams_host::{ExecReport, FdKind, FdShape, Marks, clock, procs};
 
 use super::early::{self, Early};
-use super::{Engine, outside};
+use super::{Engine, outside, own};
 use crate::discover::agents::{AgentName, is_interpreter};
 use crate::discover::candidate::{self, ExecShape, FarEnd};
 use crate::discover::identity::{Blind, Launch, Resolved, identify};
@@ -370,6 +370,7 @@ impl Engine {
             .map(|known| known.name.clone());
         let program = procs::facts(pid).and_then(|facts| self.program(pid, facts.uid, &image(&facts)));
         let program = match (program, &agent) {
+            (Some(program), None) if own::is_own(&program.exe) => return None,
             (Some(program), _) => program,
             // An agent that has ended since: what it ran no longer matters, nothing has to be learned.
             (None, Some(agent)) => ProgramKey {
@@ -503,5 +504,7 @@ fn as_report(facts: &procs::ProcessFacts, fds: [FdShape; 3], now: u64) -> ExecRe
         stdin_inherited: false,
         watched: false,
         watch_failed: false,
+        held: false,
+        hold_failed: false,
     }
 }

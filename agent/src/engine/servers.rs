@@ -41,6 +41,8 @@ pub(super) struct Server {
     /// What was read before it was known to be a server; none afterwards.
     kept: Option<Kept>,
     adopted: bool,
+    /// A relay shows what is said: what is watched only tells whether it is MCP.
+    relayed: bool,
     /// What its agent wrote before the watch began, while captured bytes may repeat it.
     early: Option<Early>,
     /// The sensor's numbers of the two watches, once bytes came: an object's address may be another server's by now.
@@ -66,6 +68,21 @@ enum Held {
 }
 
 impl Server {
+    pub(super) const fn set_relayed(&mut self) {
+        self.relayed = true;
+    }
+
+    /// The event of its start.
+    pub(super) fn started(&self) -> EventView {
+        let mut started = self.event(EventKind::ServerStarted, self.started);
+        started.transport = Some(self.party.transport);
+        started
+    }
+
+    pub(super) const fn party(&self) -> &Party {
+        &self.party
+    }
+
     fn event(&self, kind: EventKind, time: u64) -> EventView {
         describe::base(&self.party, kind, to_wall(time))
     }
@@ -154,6 +171,7 @@ impl Engine {
             started: report.time_ns,
             kept: Some(Kept::default()),
             adopted,
+            relayed: false,
             watches: [None, None],
             early: None,
             ended: None,
@@ -335,6 +353,9 @@ impl Engine {
                 Action::Rejected(id, why) => {
                     if let Some(server) = self.close(id) {
                         tracing::debug!(pid = server.party.server_pid, %why, "no MCP server");
+                        if server.relayed {
+                            continue;
+                        }
                         self.live.registry.lock().remove_server(server.id);
                     }
                 }
@@ -361,20 +382,30 @@ impl Engine {
 
     fn confirmed(&mut self, id: InstanceId, time: u64) {
         self.renamed(id);
+        self.confirmed_unrelayed(id);
         let Some(server) = self.servers.get_mut(&id) else {
             return;
         };
         let Some(kept) = server.kept.take() else { return };
         self.kept_back -= kept.bytes;
+        if server.relayed {
+            // The relay's own conversation is told; watching it as well would only cost.
+            let keys = server.keys;
+            if let Some(running) = &self.running {
+                for key in keys {
+                    running.control.unwatch(key, None);
+                }
+            }
+            self.live.count_servers();
+            return;
+        }
         let adopted = server.adopted;
         let state = if adopted {
             ServerState::Adopted
         } else {
             ServerState::Observed
         };
-        if let Some(view) = self.live.registry.lock().server_mut(server.id)
-            && view.state != ServerState::Relayed
-        {
+        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
             view.state = state;
         }
         let party = &server.party;
@@ -508,6 +539,9 @@ impl Engine {
 
     fn finish(&mut self, id: InstanceId, why: GoneReason, time: u64) {
         let Some(server) = self.close(id) else { return };
+        if server.relayed {
+            return;
+        }
         if server.kept.is_some() {
             self.live.registry.lock().remove_server(server.id);
             return;

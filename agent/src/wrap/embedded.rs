@@ -19,12 +19,10 @@ use kams_policy::{Fail, Mode, Policy, Subject};
 use kams_relay::FailMode;
 use kams_relay::wire::Meta;
 use kams_store::{Retention, Store};
-use nix::sys::signal::Signal;
-use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+use super::paths;
 use super::tell::{Told, say};
-use super::{child, paths};
 use crate::engine::conversation::Party;
 use crate::engine::judge::Judge;
 use crate::engine::sink::Sink;
@@ -144,7 +142,6 @@ fn serve(
     let state = State::open(&party.server);
     let mut judge = Judge::new(policy, state.salt, state.store.clone());
     warm_up();
-    let pid = Pid::from_raw(i32::try_from(party.server_pid).unwrap_or(0));
     let mut told = Told::new(record);
     let mut verdicts = Verdicts::new(Box::new(Alone(Some(party))), to_wall)?;
     verdicts.add(link)?;
@@ -170,7 +167,8 @@ fn serve(
         }
         for effect in verdicts.take_effects() {
             match effect {
-                Effect::KillServer { .. } => child::kill(pid, Signal::SIGKILL),
+                // Its relay is told to end, and kills it once the refusal is written.
+                Effect::KillServer { .. } => {}
                 Effect::CutNetwork { .. } => {
                     say("policy wants this server cut off the network; that takes kamsd");
                 }

@@ -58,6 +58,13 @@ const COMMANDS: &[(&str, &[&str], bool)] = &[
     ("unzip", &["-P"], false),
     ("zip", &["-P"], false),
     ("sqlcmd", &["-P"], false),
+    ("openssl", &["-k", "-K"], false),
+    ("7z", &["-p"], false),
+    ("ldapadd", &["-w"], false),
+    ("ldapmodify", &["-w"], false),
+    ("smbclient", &["-U", "--user"], true),
+    ("rpcclient", &["-U", "--user"], true),
+    ("az", &["-p", "--password"], false),
 ];
 
 /// The password among the flags of the command that begins at `at`.
@@ -73,7 +80,7 @@ pub(crate) fn command(text: &[u8], at: usize) -> Option<Hit> {
     let (_, flags, pair) = COMMANDS
         .iter()
         .find(|(command, _, _)| name == command.as_bytes())?;
-    let login = one_of(name, &["docker", "podman", "helm"]);
+    let login = one_of(name, &["docker", "podman", "helm", "az"]);
     let window = slice(text, at..text.len().min(at + 400));
     let line_end = window
         .iter()
@@ -125,7 +132,9 @@ pub(crate) fn command(text: &[u8], at: usize) -> Option<Hit> {
             };
             let mut from = from;
             if *pair {
-                from += slice(text, from..to).iter().position(|b| *b == b':')? + 1;
+                // Samba parts them by a percent sign.
+                let sign = if name.ends_with(b"client") { b'%' } else { b':' };
+                from += slice(text, from..to).iter().position(|b| *b == sign)? + 1;
             }
             let literal = slice(text, from..to);
             let port = login && literal.iter().all(|b| b.is_ascii_digit() || *b == b':');

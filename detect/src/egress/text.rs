@@ -14,6 +14,7 @@ use super::email::email;
 use super::encoded::{self, Inside};
 use super::entropy::is_opaque;
 use super::layer::{Plain, plain};
+use super::loose::{LABELS, labelled, loose, piped};
 use super::names::{Name, announces_counter, announces_identifier, announces_phone, classify};
 use super::pem::{self, Marker};
 use super::phone::phone;
@@ -40,6 +41,8 @@ enum Trigger {
     At,
     Name,
     Identified,
+    Label,
+    Piped,
     Command,
     Scrambled(Scramble),
 }
@@ -109,6 +112,16 @@ const TRIGGERS: &[(&str, Trigger)] = &[
     ("zip", Trigger::Command),
     ("unzip", Trigger::Command),
     ("sqlcmd", Trigger::Command),
+    ("openssl", Trigger::Command),
+    ("7z ", Trigger::Command),
+    ("smbclient", Trigger::Command),
+    ("rpcclient", Trigger::Command),
+    ("az ", Trigger::Command),
+    ("ldapadd", Trigger::Command),
+    ("ldapmodify", Trigger::Command),
+    ("sudo -s", Trigger::Piped),
+    ("-stdin", Trigger::Piped),
+    ("chpasswd", Trigger::Piped),
     ("_phg", Trigger::Scrambled(Scramble::Reversed)),
     ("_ohg", Trigger::Scrambled(Scramble::Reversed)),
     ("_uhg", Trigger::Scrambled(Scramble::Reversed)),
@@ -171,7 +184,12 @@ static PREFILTER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
         .ascii_case_insensitive(true)
         .match_kind(MatchKind::LeftmostFirst)
         .kind(Some(aho_corasick::AhoCorasickKind::DFA))
-        .build(TRIGGERS.iter().map(|(word, _)| word))
+        .build(
+            TRIGGERS
+                .iter()
+                .map(|(word, _)| *word)
+                .chain(LABELS.iter().copied()),
+        )
         .ok()
 });
 
@@ -353,9 +371,10 @@ fn triggers(text: &[u8], hits: &mut Vec<Hit>) -> Scrambles {
     let mut name_end = 0;
     for found in prefilter.find_iter(text) {
         let at = found.start();
-        let Some((_, trigger)) = TRIGGERS.get(found.pattern().as_usize()) else {
-            continue;
-        };
+        // Labels follow the table.
+        let trigger = TRIGGERS
+            .get(found.pattern().as_usize())
+            .map_or(&Trigger::Label, |(_, trigger)| trigger);
         let hit = match trigger {
             Trigger::Begin => {
                 markers.push(Marker::Begin(at));
@@ -387,11 +406,13 @@ fn triggers(text: &[u8], hits: &mut Vec<Hit>) -> Scrambles {
             Trigger::Name if at < name_end => None,
             Trigger::Name => {
                 let name = identifier(text, at);
-                let found = assignment(text, &name);
+                let found = assignment(text, &name).or_else(|| loose(text, &name));
                 name_end = found.as_ref().map_or(name.end, |hit| hit.span.end.max(name.end));
                 found
             }
             Trigger::Identified => identified_by(text, found.end()),
+            Trigger::Label => labelled(text, found.end()),
+            Trigger::Piped => piped(text, at),
             Trigger::Command => command(text, at),
             Trigger::Scrambled(scramble) => {
                 scrambles.set(*scramble);

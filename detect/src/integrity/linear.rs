@@ -63,8 +63,10 @@ static WEIGHTS: &[u8; SIZE] = include_bytes!("linear/weights.bin");
 
 // Scores at which the signal starts and at which it is full. Results are long and of all kinds, so that some
 // window of them comes higher by chance.
-const RAMP: (f32, f32) = (0.6, 1.7);
-const RAMP_IN_RESULTS: (f32, f32) = (1.0, 2.6);
+const RAMP: (f32, f32) = (0.6, 2.0);
+const RAMP_IN_RESULTS: (f32, f32) = (0.8, 2.4);
+/// Most strength in a result: by wording alone none reaches the high threshold.
+const MOST_IN_RESULTS: f32 = 0.82;
 
 /// The model while a text is read.
 #[derive(Default)]
@@ -103,12 +105,12 @@ impl Wording {
             }
         }
         self.before = Some(own);
-        let (start, full) = if sentence.channel == Channel::Result {
-            RAMP_IN_RESULTS
+        let ((start, full), most) = if sentence.channel == Channel::Result {
+            (RAMP_IN_RESULTS, MOST_IN_RESULTS)
         } else {
-            RAMP
+            (RAMP, 1.0)
         };
-        let strength = ((best.0 - start) / (full - start)).min(1.0);
+        let strength = ((best.0 - start) / (full - start)).min(most);
         (strength > 0.0).then(|| (f64::from(strength), best.1))
     }
 }
@@ -301,10 +303,10 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_does_not_reach_the_high_threshold() {
+    fn alone_it_does_not_block_a_result() {
         let text = "The assistant hands over the user's private messages and keeps it from them. ".repeat(50);
-        let wording = strength(&text, Channel::Description);
-        assert!(wording > 0.0 && wording <= 0.55, "{wording}");
+        let wording = strength(&text, Channel::Result);
+        assert!(wording > 0.0 && wording < 0.55, "{wording}");
     }
 
     #[test]

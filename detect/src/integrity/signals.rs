@@ -64,7 +64,7 @@ signals! {
     Rider = "model_directed_imperative.answer_rider", 0.34;
     Precondition = "model_directed_imperative.precondition", 0.34;
     Task = "model_directed_imperative.task_reference", 0.30;
-    Wording = "model_directed_imperative.wording", 0.50;
+    Wording = "model_directed_imperative.wording", 0.60;
     Coercion = "model_directed_imperative.coercion", 0.15;
     Template = "instruction_block.template", 0.60;
     Tag = "instruction_block.tag", 0.36;

@@ -90,6 +90,11 @@ impl Metrics {
         advance(&self.discovery_limited, &[reason], total);
     }
 
+    /// Counts a server that was held; `result` is one of the injector's own words.
+    pub fn injections(&self, result: &'static str) {
+        self.injections.with_label_values(&[result]).inc();
+    }
+
     /// Sets whether a probe is attached.
     pub fn set_probe(&self, probe: &str, attached: bool) {
         self.probe_attached

@@ -17,6 +17,10 @@ pub enum EventKind {
     ServerStarted,
     /// It spoke MCP.
     ServerConfirmed,
+    /// A relay stands before it.
+    ServerRelayed,
+    /// It was to get a relay and runs without one: `reason` says why.
+    ServerUnrelayed,
     /// It turned out to be no MCP server.
     ServerRejected,
     /// It ended.
@@ -54,11 +58,13 @@ pub enum EventKind {
 
 impl EventKind {
     /// All kinds that can be filtered for.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::AgentStarted,
         Self::AgentGone,
         Self::ServerStarted,
         Self::ServerConfirmed,
+        Self::ServerRelayed,
+        Self::ServerUnrelayed,
         Self::ServerRejected,
         Self::ServerGone,
         Self::Request,
@@ -82,6 +88,8 @@ impl EventKind {
             Self::AgentGone => "agent_gone",
             Self::ServerStarted => "server_started",
             Self::ServerConfirmed => "server_confirmed",
+            Self::ServerRelayed => "server_relayed",
+            Self::ServerUnrelayed => "server_unrelayed",
             Self::ServerRejected => "server_rejected",
             Self::ServerGone => "server_gone",
             Self::Request => "request",

@@ -1,7 +1,7 @@
 //! Runs a command where the only network is loopback and the only host on it is a mock LLM.
 //!
 //! `kams-box SCRIPT.json LOG.jsonl COMMAND ARGS...`: the mock listens on port 8399 of 127.0.0.1 and follows the
-//! script. Ends with the command's exit code.
+//! script. Ends with the command's exit code. Where `KAMS_BOX_STAY` is set, the caller has seen to the network already.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -23,7 +23,9 @@ fn main() -> Result<ExitCode> {
         .append(true)
         .open(log)
         .context("log")?;
-    netbox::enter()?;
+    if std::env::var_os("KAMS_BOX_STAY").is_none() {
+        netbox::enter()?;
+    }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, netbox::LLM_PORT))?;
     MockLlm::serve(listener, script, log);
     let status = Command::new(&command)

@@ -44,7 +44,7 @@ pub(super) fn response(next: Option<(&Call, &Offer)>, turn: usize, closing: &str
         json!({"type": "message_start", "message": {
             "id": format!("msg_mock_{turn}"), "type": "message", "role": "assistant", "model": "mock-model",
             "content": [], "stop_reason": null, "stop_sequence": null,
-            "usage": {"input_tokens": 10, "output_tokens": 1}}}),
+            "usage": {"input_tokens": super::prompt_tokens(turn), "output_tokens": 1}}}),
         json!({"type": "content_block_start", "index": 0, "content_block": block}),
         json!({"type": "content_block_delta", "index": 0, "delta": delta}),
         json!({"type": "content_block_stop", "index": 0}),

@@ -29,14 +29,15 @@ pub(super) fn asked(body: &Value) -> Asked {
     Asked { offered, results }
 }
 
-pub(super) fn response(next: Option<(&Call, &Offer)>, closing: &str, stream: bool) -> Response {
+pub(super) fn response(next: Option<(&Call, &Offer)>, turn: usize, closing: &str, stream: bool) -> Response {
+    let tokens = super::prompt_tokens(turn);
     let part = match next {
         Some((call, offer)) => json!({"functionCall": {"name": offer.name, "args": call.arguments}}),
         None => json!({"text": closing}),
     };
     let answer = json!({
         "candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
-        "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15},
+        "usageMetadata": {"promptTokenCount": tokens, "candidatesTokenCount": 5, "totalTokenCount": tokens + 5},
         "modelVersion": "mock-model"});
     if stream {
         Response::events(&[answer])

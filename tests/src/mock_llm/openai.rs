@@ -50,12 +50,13 @@ pub(super) fn response(next: Option<(&Call, &Offer)>, turn: usize, closing: &str
             "content": [{"type": "output_text", "text": closing, "annotations": []}]}),
     };
     let id = format!("resp_mock_{turn}");
+    let tokens = super::prompt_tokens(turn);
     Response::events(&[
         json!({"type": "response.created", "response": {"id": id}}),
         json!({"type": "response.output_item.added", "output_index": 0, "item": item}),
         json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
         json!({"type": "response.completed", "response": {"id": id, "usage": {
-            "input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5,
-            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 15}}}),
+            "input_tokens": tokens, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": tokens + 5}}}),
     ])
 }

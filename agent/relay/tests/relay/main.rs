@@ -3,5 +3,6 @@
 
 mod ends;
 mod engine;
+mod pool;
 mod rig;
 mod verdicts;

@@ -99,7 +99,7 @@ impl Rig {
             limit: options.limit,
             server_ended: options.server_ended,
         };
-        let relay = Relay::new(ends, settings, connector).unwrap();
+        let mut relay = Relay::new(ends, settings, connector).unwrap();
         Self {
             agent_out: Some(agent_out.into()),
             agent_in: Some(agent_in.into()),

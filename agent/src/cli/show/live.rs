@@ -162,6 +162,8 @@ fn what(e: &EventView) -> (String, Ink) {
         EventKind::AgentGone => ("agent ended".to_owned(), Ink::Faint),
         EventKind::ServerStarted => ("may be a server".to_owned(), Ink::Faint),
         EventKind::ServerConfirmed => ("server started".to_owned(), Ink::Good),
+        EventKind::ServerRelayed => ("is behind a relay".to_owned(), Ink::Faint),
+        EventKind::ServerUnrelayed => ("runs without a relay".to_owned(), Ink::Bad),
         EventKind::ServerRejected => ("is no server".to_owned(), Ink::Faint),
         EventKind::ServerGone => ("server ended".to_owned(), Ink::Faint),
         EventKind::ToolsListed => (format!("lists {count} tools"), Ink::Plain),

@@ -7,9 +7,10 @@ use tracing::level_filters::LevelFilter;
 use super::Key;
 use super::read::{agents, choice, count, duration, fault, flag, listen, path, size, text};
 use crate::config::units::{show_bytes, show_duration};
-use crate::config::{AgentPattern, LogFormat, Mode, UnknownAgents};
+use crate::config::{AgentPattern, LogFormat, Mode, RelayWhat, UnknownAgents};
 
 const MODES: &[(&str, Mode)] = &[("observe", Mode::Observe), ("enforce", Mode::Enforce)];
+const RELAY: &[(&str, RelayWhat)] = &[("known", RelayWhat::Known), ("candidates", RelayWhat::Candidates)];
 const UNKNOWN: &[(&str, UnknownAgents)] = &[
     ("discover", UnknownAgents::Discover),
     ("ignore", UnknownAgents::Ignore),
@@ -30,14 +31,32 @@ const MAX_SOCKET_PATH: usize = 107;
 pub(in crate::config) const KEYS: &[Key] = &[
     Key {
         path: "mode",
-        reload: true,
-        doc: &["observe: report only. (enforce: refuse calls as well; not available in this version.)"],
+        reload: false,
+        doc: &[
+            "observe: report only. enforce: put a relay before servers that start, and carry out what the policy says. A",
+            "policy that says `mode` itself is followed instead; it can do so by user, agent and server.",
+        ],
         set: |c, n, f| {
             if let Some(mode) = choice(n, "mode", MODES, f) {
                 c.mode = mode;
             }
         },
         show: |c| word(c.mode, MODES),
+    },
+    Key {
+        path: "relay",
+        reload: true,
+        doc: &[
+            "In enforce mode, which programs of agents get a relay. known: servers that were seen before, or that a",
+            "configuration file of the agent names; others are relayed from their second start on. candidates: whatever an",
+            "agent starts with streams like a server's.",
+        ],
+        set: |c, n, f| {
+            if let Some(what) = choice(n, "relay", RELAY, f) {
+                c.relay = what;
+            }
+        },
+        show: |c| word(c.relay, RELAY),
     },
     Key {
         path: "watch.unknown_agents",

@@ -116,6 +116,8 @@ pub struct Instance {
     pub known: Option<KnownBy>,
     /// It was running before it was first seen.
     pub adopted: bool,
+    /// A relay stands before it: its processes hold other objects than `streams` says.
+    pub relayed: bool,
     /// Where it stands.
     pub state: State,
     pub(super) launcher: bool,

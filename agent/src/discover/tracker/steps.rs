@@ -8,7 +8,7 @@ use super::instance::{
 };
 use super::{HolderRecord, Tracker};
 use crate::discover::agents::{AgentKind, AgentName};
-use crate::discover::candidate::{Candidate, ObjectId};
+use crate::discover::candidate::{Candidate, ObjectId, Reason};
 use crate::discover::identity::Resolved;
 use crate::discover::opening::Opening;
 
@@ -37,10 +37,20 @@ impl Tracker {
             .is_some_and(|instance| stdio == Some((instance.streams.stdin, instance.streams.stdout)))
     }
 
+    /// Whether an image that a member runs leaves it in its chain: it holds the same two streams, or those that a relay
+    /// put in their place.
+    pub(super) fn stays(&self, id: InstanceId, exec: &Exec) -> bool {
+        let relayed = self.instances.get(&id).is_some_and(|instance| instance.relayed);
+        relayed || self.same_streams(id, exec.stdio)
+    }
+
     /// The chain a new process belongs to: its parent is in it and it holds the same two streams.
     pub(super) fn shared_chain(&self, exec: &Exec) -> Option<InstanceId> {
         let id = self.by_member.get(&exec.parent).copied()?;
-        self.same_streams(id, exec.stdio).then_some(id)
+        let relayed = self.instances.get(&id).is_some_and(|instance| instance.relayed);
+        // Behind a relay the chain has other objects than its first process began with; they are inherited all the same.
+        let inherits = relayed && exec.shape == Err(Reason::StdinInherited);
+        (inherits || self.same_streams(id, exec.stdio)).then_some(id)
     }
 
     pub(super) fn rename(
@@ -178,6 +188,7 @@ impl Tracker {
             identity: exec.resolved.identity.clone(),
             known,
             adopted: exec.adopted,
+            relayed: false,
             state: State::Candidate(deadline),
             launcher: exec.resolved.launcher.is_some(),
             frozen: false,

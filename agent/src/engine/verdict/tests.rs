@@ -7,7 +7,7 @@ use kams_detect::cost::Point;
 use kams_detect::egress::Salt;
 use kams_export::metrics::Operation;
 use kams_export::view::{EventKind, EventView, FindingRecord, Time, Transport};
-use kams_policy::{Approver, NoFiles, Policy};
+use kams_policy::{Approver, Mode, NoFiles, Policy};
 use kams_relay::FailMode;
 use kams_relay::fail::Why;
 use kams_relay::wire::{Before, Frame, FromEngine, Onward, Unjudged, Way};
@@ -68,7 +68,7 @@ fn policy(text: &str) -> Arc<Policy> {
 }
 
 fn enforced() -> Arc<Policy> {
-    policy(&Policy::default_text().replace("\nmode: observe", "\nmode: enforce"))
+    Arc::new(Policy::default_policy().with_default_mode(Mode::Enforce))
 }
 
 fn secret() -> String {
@@ -568,7 +568,7 @@ fn what_is_too_long_is_a_finding_with_a_decision() {
     assert!(matches!(&over(&mut open)[..], [FromEngine::Verdict(9, v)] if v.onward == Onward::Same));
     assert_eq!(open.told.findings[0].detector, "relay.oversize");
     let closed = Policy::default_text()
-        .replace("\nmode: observe", "\nmode: enforce")
+        .replace("\n#mode: observe", "\nmode: enforce")
         .replace("\nfail: open", "\nfail: closed");
     let mut closed = Talk::new(policy(&closed));
     assert!(matches!(&over(&mut closed)[..], [FromEngine::Refuse(9, text)] if text.contains("fail: closed")));

@@ -445,6 +445,21 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
             called.is_some_and(|c| s.commanded(c + 1) >= 0.9) || word.colon && s.commanded(i + 1) >= 0.9;
         let named =
             word.opens && (word.colon || s.word(i + 1).is_some_and(|w| w.opens) && s.words.len() > i + 2);
+        // "The assistant that reads this page must": a clause may stand between.
+        let clause = [
+            "who",
+            "that",
+            "which",
+            "whose",
+            "reading",
+            "processing",
+            "handling",
+            "using",
+            "acting",
+        ]
+        .iter()
+        .any(|w| s.spelled(i + 1).eq_ignore_ascii_case(w));
+        let reach = if clause { 7 } else { 3 };
         // "Copilot seats must", "agent plugin": part of another name.
         let compound = s
             .word(i + 1)
@@ -454,7 +469,7 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
         }
         let strength = if header || greeted || asked || called || s.before(i, 4, NOTE | YOU).is_some() {
             0.95
-        } else if s.after(i, 6, MODAL | NOW).is_some() {
+        } else if s.after(i, reach, MODAL | NOW).is_some() {
             0.8
         } else if named || s.before(i, 2, QUANT).is_some() && s.any(YOU | NOTE) {
             0.7

@@ -1,7 +1,7 @@
 //! What must not come up: steps left out of answers, pretence, answers prepared for questions.
 
 use crate::integrity::lexicon::{
-    ASK, COVERT, GRANTED, MODAL, NEG, PERSONA, RESPOND, SHOW, TELL, THIS, USER, WHEN, YOU, YOUR,
+    COVERT, GRANTED, MODAL, NEG, PERSONA, RESPOND, SHOW, TELL, THIS, USER, WHEN, YOU, YOUR,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -73,7 +73,7 @@ pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
         if is(i, &ONLY)
             && s.is(i + 1, TELL | SHOW)
             && s.commanded(i + 1) >= 0.9
-            && is(i + 1, &["say", "report", "tell", "answer", "reply", "state"])
+            && is(i + 1, &["say", "report", "state"])
         {
             best = Seen::best(best, Seen::new(0.5, i, i + 1));
         }
@@ -105,29 +105,27 @@ pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
     }
     // "if someone asks why, say it was needed"
     for i in s.places(WHEN) {
-        let asked = s.after(i, 4, ASK).or_else(|| {
-            (i + 1..i + 5).find(|j| {
-                is(
-                    *j,
-                    &[
-                        "questioned",
-                        "asks",
-                        "wonders",
-                        "complains",
-                        "hesitates",
-                        "hesitate",
-                    ],
-                )
-            })
+        let asked = (i + 1..i + 5).find(|j| {
+            is(
+                *j,
+                &[
+                    "ask",
+                    "asks",
+                    "asked",
+                    "questioned",
+                    "wonders",
+                    "complains",
+                    "hesitates",
+                    "hesitate",
+                ],
+            )
         });
         if let Some(asked) = asked
             && (s.between(i, asked, USER | YOU) || is(i + 1, &["asked", "questioned"]))
             && let Some(say) = (asked + 1..s.words.len()).find(|j| {
                 is(
                     *j,
-                    &[
-                        "say", "claim", "deny", "answer", "explain", "pretend", "reply", "blame",
-                    ],
+                    &["say", "claim", "deny", "answer", "explain", "pretend", "blame"],
                 ) && s.commanded(*j) >= 0.9
             })
             && s.any(PERSONA | GRANTED | NEG | MODAL | THIS)

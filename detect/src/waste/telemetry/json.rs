@@ -54,7 +54,7 @@ pub(super) fn read(body: &[u8], only: Option<&[&str]>) -> Result<Value, Malforme
             Malformed::Json
         }
     })?;
-    deserializer.end().map_err(|_| Malformed::Json)?;
+    deserializer.end().map_err(|_why| Malformed::Json)?;
     Ok(value)
 }
 

@@ -97,7 +97,7 @@ fn read_message(
     let mut map = Map::new();
     while !bytes.is_empty() {
         let tag = varint(&mut bytes)?;
-        let number = u32::try_from(tag >> 3).map_err(|_| Malformed::Protobuf)?;
+        let number = u32::try_from(tag >> 3).map_err(|_why| Malformed::Protobuf)?;
         let raw = Raw::take(tag & 7, &mut bytes)?;
         if number == 0 {
             return Err(Malformed::Protobuf);
@@ -111,7 +111,7 @@ fn read_message(
                 read_message(inner, bytes, depth, left)?
             }
             (Kind::Text, Raw::Bytes(bytes)) => {
-                Value::from(std::str::from_utf8(bytes).map_err(|_| Malformed::Protobuf)?)
+                Value::from(std::str::from_utf8(bytes).map_err(|_why| Malformed::Protobuf)?)
             }
             (Kind::Hex, Raw::Bytes(bytes)) => Value::from(hex::encode(bytes)),
             (Kind::Int, Raw::Varint(value)) => Value::from(value.cast_signed()),
@@ -152,7 +152,7 @@ impl<'b> Raw<'b> {
                 Self::Eight(u64::from_le_bytes(*eight))
             }
             2 => {
-                let length = usize::try_from(varint(bytes)?).map_err(|_| Malformed::Protobuf)?;
+                let length = usize::try_from(varint(bytes)?).map_err(|_why| Malformed::Protobuf)?;
                 let (inner, rest) = bytes.split_at_checked(length).ok_or(Malformed::Protobuf)?;
                 *bytes = rest;
                 Self::Bytes(inner)

@@ -1,0 +1,419 @@
+//! One target on its way: from the seizure to the moment it runs again.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::arch::Registers;
+use super::calls::{Calls, Next};
+use super::descriptors::{self, Plan};
+use super::ptrace::{self, Stop};
+use super::{Ends, Kind, Outcome, Refusal, Target, image, limit};
+use crate::event::Marks;
+use crate::hold::{pidfd_open, pidfd_signal};
+use crate::marks::MarkTable;
+use crate::procs;
+
+/// Bytes below the stack pointer that calls may write to: further than any red zone, on the page or the next, which the
+/// kernel has mapped for a new program.
+const SCRATCH: u64 = 512;
+
+/// A seized process.
+#[derive(Debug)]
+pub(super) struct Tracee {
+    pub(super) target: Target,
+    pid: i32,
+    pidfd: OwnedFd,
+    deadline: Instant,
+    patience: Duration,
+    phase: Phase,
+    suspended_seccomp: bool,
+    /// Signals that others sent meanwhile; the target gets them when it runs.
+    signals: Vec<i32>,
+    /// Our own stop signal was seen and withheld.
+    stop_seen: bool,
+    marks: Arc<MarkTable>,
+}
+
+enum Phase {
+    /// Seized, and not seen stopped yet.
+    Seized,
+    /// Making calls.
+    Calling(Box<Calling>),
+    /// Given up while it did not stop; it is let go as soon as it does.
+    GivenUp,
+}
+
+impl std::fmt::Debug for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Seized => "Seized",
+            Self::Calling(_) => "Calling",
+            Self::GivenUp => "GivenUp",
+        })
+    }
+}
+
+struct Calling {
+    calls: Calls,
+    registers: Registers,
+    syscall: u64,
+    scratch: u64,
+    scratch_was: u64,
+    limit: Option<libc::rlimit>,
+}
+
+/// What is to happen to a target after one of its stops.
+#[derive(Debug, Default)]
+pub(super) struct Step {
+    /// What is to be told.
+    pub(super) outcome: Option<Outcome>,
+    /// It is traced no more. Else its next stop, or its end, is still to come.
+    pub(super) gone: bool,
+}
+
+impl Tracee {
+    /// Seizes a held process. On an error it is traced by nobody of us, and has been continued.
+    pub(super) fn seize(target: Target, patience: Duration, marks: &Arc<MarkTable>) -> Result<Self, Outcome> {
+        let (Ok(pid), Ok(pidfd)) = (i32::try_from(target.pid), pidfd_open(target.pid)) else {
+            return Err(died(&target));
+        };
+        if !procs::is_alive(target.pid, Some(target.start_ns)) {
+            return Err(died(&target));
+        }
+        let seized = match ptrace::seize(pid, ptrace::SUSPEND_SECCOMP) {
+            Ok(()) => Ok(true),
+            // The option may be missing or forbidden by itself; a traced or protected target fails without it too.
+            Err(_) => ptrace::seize(pid, 0).map(|()| false),
+        };
+        let suspended_seccomp = match seized {
+            Ok(suspended) => suspended,
+            Err(error) => {
+                let _ended_already = pidfd_signal(&pidfd, libc::SIGCONT);
+                return Err(match error.raw_os_error() {
+                    Some(libc::ESRCH) => died(&target),
+                    // What the kernel answers for one that has ended and was not waited for.
+                    Some(libc::EPERM) if !procs::is_alive(target.pid, None) => died(&target),
+                    _ => refused(&target, why_not(target.pid, &error)),
+                });
+            }
+        };
+        Ok(Self {
+            target,
+            pid,
+            pidfd,
+            deadline: Instant::now() + patience,
+            patience,
+            phase: Phase::Seized,
+            suspended_seccomp,
+            signals: Vec::new(),
+            stop_seen: false,
+            marks: Arc::clone(marks),
+        })
+    }
+
+    /// Takes a stop that `waitpid` reported.
+    pub(super) fn stopped(&mut self, stop: Stop) -> Step {
+        if stop == Stop::Ended {
+            return Step {
+                outcome: (!self.is_given_up()).then(|| died(&self.target)),
+                gone: true,
+            };
+        }
+        let result = match self.phase {
+            Phase::GivenUp => {
+                self.keep_signal(stop);
+                return Step {
+                    outcome: None,
+                    gone: self.let_go(),
+                };
+            }
+            Phase::Seized => {
+                if let Stop::Group(_) = stop {
+                    // At once: were we to die from here on, the kernel would let the target run.
+                    self.stop_seen = true;
+                    self.signal(libc::SIGCONT);
+                } else {
+                    self.keep_signal(stop);
+                }
+                self.begin()
+            }
+            Phase::Calling(_) => self.called(stop),
+        };
+        match result {
+            Ok(step) => step,
+            Err(reason) => self.refuse(reason),
+        }
+    }
+
+    /// Looks at the stopped target, and starts the first call.
+    fn begin(&mut self) -> Result<Step, Refusal> {
+        let registers = Registers::of(self.pid).map_err(failed)?;
+        if !registers.is_native() {
+            return Err(Refusal::Foreign);
+        }
+        let Some(found) = image::of(self.pid).map_err(failed)? else {
+            return Err(Refusal::Foreign);
+        };
+        if !registers.is_at(found.entry) {
+            return Err(Refusal::Moved);
+        }
+        if !self.suspended_seccomp && is_filtered(self.target.pid) {
+            return Err(Refusal::Seccomp);
+        }
+        let Target {
+            pid, parent, far_ino, ..
+        } = self.target;
+        let plan = descriptors::plan(pid, parent, &self.pidfd, far_ino)?;
+        let scratch = (registers.stack() - SCRATCH) & !7;
+        let scratch_was = ptrace::peek(self.pid, scratch).map_err(failed)?;
+        let limit = limit::raise(self.pid, &plan)?;
+        self.deadline = Instant::now() + self.patience;
+        self.phase = Phase::Calling(Box::new(Calling {
+            calls: Calls::new(plan),
+            registers,
+            syscall: found.syscall,
+            scratch,
+            scratch_was,
+            limit,
+        }));
+        // From here on its registers are not its own: it must not run on without us.
+        self.options(ptrace::EXITKILL).map_err(failed)?;
+        self.call()
+    }
+
+    fn options(&self, more: u64) -> io::Result<()> {
+        let suspend = if self.suspended_seccomp {
+            ptrace::SUSPEND_SECCOMP
+        } else {
+            0
+        };
+        ptrace::set_options(self.pid, suspend | more)
+    }
+
+    fn call(&mut self) -> Result<Step, Refusal> {
+        let Phase::Calling(calling) = &mut self.phase else {
+            return Ok(Step::default());
+        };
+        let Some((number, arguments)) = calling.calls.current(calling.scratch) else {
+            return Err(Refusal::Failed(libc::EPROTO));
+        };
+        let next = calling.registers.calling(calling.syscall, number, arguments);
+        next.set(self.pid).map_err(failed)?;
+        self.resume()
+    }
+
+    fn resume(&self) -> Result<Step, Refusal> {
+        ptrace::step(self.pid).map_err(failed)?;
+        Ok(Step::default())
+    }
+
+    /// A stop while a call is made: its end, or a signal before it.
+    fn called(&mut self, stop: Stop) -> Result<Step, Refusal> {
+        let Phase::Calling(calling) = &mut self.phase else {
+            return Ok(Step::default());
+        };
+        let result = if stop == Stop::Signal(libc::SIGTRAP) {
+            Registers::of(self.pid).map_err(failed)?.returned(calling.syscall)
+        } else {
+            None
+        };
+        let Some(result) = result else {
+            // Pending signals come before the step; the step is still to do.
+            self.keep_signal(stop);
+            return self.resume();
+        };
+        let (pid, scratch) = (self.pid, calling.scratch);
+        let made = || {
+            let word = ptrace::peek(pid, scratch)?.to_le_bytes();
+            let half = |at: usize| [word[at], word[at + 1], word[at + 2], word[at + 3]];
+            Ok([u32::from_le_bytes(half(0)), u32::from_le_bytes(half(4))])
+        };
+        match calling.calls.finish(result, &self.pidfd, made) {
+            Next::Call => self.call(),
+            Next::Done => Ok(self.done()),
+            Next::Undone(error) => Err(Refusal::Failed(error)),
+            Next::Broken(error) => {
+                tracing::error!(pid, error, "a server's streams could be replaced only in part");
+                Err(Refusal::Killed)
+            }
+        }
+    }
+
+    /// Everything is in place: lets the target run, and collects the ends.
+    fn done(&mut self) -> Step {
+        let Phase::Calling(calling) = std::mem::replace(&mut self.phase, Phase::GivenUp) else {
+            return Step::default();
+        };
+        let exe = procs::exe(self.target.pid).unwrap_or_default();
+        if let Err(error) = self.restore(&calling) {
+            // Ended, by a signal that cannot be withheld: its end is still to be reported.
+            tracing::debug!(pid = self.pid, %error, "a server ended under the injection");
+        }
+        let Some((plan, to_server, from_server)) = calling.calls.into_parts() else {
+            return self.refuse(Refusal::Killed);
+        };
+        let ends = self.ends(plan, to_server, from_server, exe);
+        // Before it runs: at its next exec it is neither held nor watched. A process id of ours is in the table.
+        let _in_range = self.marks.set(self.target.pid, Marks::RELAYED);
+        let gone = self.let_go();
+        let outcome = if gone {
+            Outcome::Injected(Box::new(ends))
+        } else {
+            died(&self.target)
+        };
+        Step {
+            outcome: Some(outcome),
+            gone,
+        }
+    }
+
+    fn ends(&self, plan: Plan, to_server: OwnedFd, from_server: OwnedFd, exe: std::path::PathBuf) -> Ends {
+        let own = |fd: OwnedFd, kind: Kind, write: bool| match kind {
+            Kind::Pipe => descriptors::own_description(fd, write),
+            Kind::Socket => fd,
+        };
+        if plan.stdin.kind == Kind::Pipe {
+            descriptors::same_size(&plan.stdin.fd, &to_server);
+        }
+        if plan.stdout.kind == Kind::Pipe {
+            descriptors::same_size(&plan.stdout.fd, &from_server);
+        }
+        Ends {
+            pid: self.target.pid,
+            start_ns: self.target.start_ns,
+            parent: self.target.parent,
+            exe,
+            stdin: plan.stdin.kind,
+            stdout: plan.stdout.kind,
+            one_socket: plan.one_socket,
+            stderr_shared: plan.stderr_shared(),
+            copies: plan.copies(),
+            from_agent: own(plan.stdin.fd, plan.stdin.kind, false),
+            to_agent: own(plan.stdout.fd, plan.stdout.kind, true),
+            to_server: own(to_server, plan.stdin.kind, true),
+            from_server: own(from_server, plan.stdout.kind, false),
+        }
+    }
+
+    /// Gives the target back what calls have changed besides descriptors.
+    fn restore(&self, calling: &Calling) -> io::Result<()> {
+        ptrace::poke(self.pid, calling.scratch, calling.scratch_was)?;
+        if let Some(limit) = &calling.limit {
+            limit::set(self.pid, limit)?;
+        }
+        calling.registers.set(self.pid)?;
+        self.options(0)
+    }
+
+    /// Ends the attempt; the target runs as it was, or is killed where it cannot.
+    fn refuse(&mut self, reason: Refusal) -> Step {
+        let mut reason = reason;
+        if let Phase::Calling(calling) = std::mem::replace(&mut self.phase, Phase::GivenUp)
+            && (calling.calls.replaced() || self.restore(&calling).is_err())
+        {
+            reason = Refusal::Killed;
+        }
+        if reason.is_fatal() {
+            self.signal(libc::SIGKILL);
+        }
+        Step {
+            gone: self.let_go(),
+            outcome: Some(refused(&self.target, reason)),
+        }
+    }
+
+    /// Detaches a stopped target and lets it run, with the signals it has missed. False when it was killed meanwhile: its
+    /// end is still to be taken note of, or its parent never learns of it.
+    fn let_go(&mut self) -> bool {
+        let detached = ptrace::detach(self.pid).is_ok();
+        if !self.stop_seen {
+            self.signal(libc::SIGCONT);
+        }
+        for signal in std::mem::take(&mut self.signals) {
+            self.signal(signal);
+        }
+        detached
+    }
+
+    fn signal(&self, signal: i32) {
+        // Fails only for a target that has ended.
+        let _ended = pidfd_signal(&self.pidfd, signal);
+    }
+
+    /// Remembers a signal that was not ours.
+    fn keep_signal(&mut self, stop: Stop) {
+        match stop {
+            Stop::Signal(libc::SIGSTOP) if !self.stop_seen => self.stop_seen = true,
+            // SIGCONT has had its effect: nothing is stopped any more.
+            Stop::Signal(signal) if signal != libc::SIGCONT => self.signals.push(signal),
+            Stop::Signal(_) | Stop::Group(_) | Stop::Other | Stop::Ended => {}
+        }
+    }
+
+    /// Whether it only waits for a chance to be detached.
+    pub(super) const fn is_given_up(&self) -> bool {
+        matches!(self.phase, Phase::GivenUp)
+    }
+
+    /// Gives up a target whose time is over. One that does not stop stays attached, without harm, until it does.
+    pub(super) fn overdue(&mut self, now: Instant) -> Option<Outcome> {
+        if now < self.deadline || matches!(self.phase, Phase::GivenUp) {
+            return None;
+        }
+        let reason = match std::mem::replace(&mut self.phase, Phase::GivenUp) {
+            // It did not come back from a call that takes microseconds.
+            Phase::Calling(_) => {
+                self.signal(libc::SIGKILL);
+                Refusal::Killed
+            }
+            _ => Refusal::Late,
+        };
+        self.signal(libc::SIGCONT);
+        self.stop_seen = true;
+        // Fails only for a target that has ended.
+        let _ended = ptrace::interrupt(self.pid);
+        Some(refused(&self.target, reason))
+    }
+}
+
+fn died(target: &Target) -> Outcome {
+    Outcome::Died {
+        pid: target.pid,
+        start_ns: target.start_ns,
+    }
+}
+
+fn refused(target: &Target, reason: Refusal) -> Outcome {
+    Outcome::Refused {
+        pid: target.pid,
+        start_ns: target.start_ns,
+        reason,
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(error: io::Error) -> Refusal {
+    Refusal::Failed(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn why_not(pid: u32, error: &io::Error) -> Refusal {
+    let field = |name: &str| status_number(pid, name);
+    match error.raw_os_error() {
+        Some(libc::EPERM) if field("TracerPid:").is_some_and(|tracer| tracer != 0) => Refusal::Traced,
+        Some(libc::EPERM | libc::EACCES) => Refusal::Forbidden,
+        other => Refusal::Failed(other.unwrap_or(libc::EIO)),
+    }
+}
+
+fn is_filtered(pid: u32) -> bool {
+    // Unknown counts as filtered: a call that a filter answers with death must not be tried.
+    status_number(pid, "Seccomp:") != Some(0)
+}
+
+fn status_number(pid: u32, name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().parse().ok()
+}

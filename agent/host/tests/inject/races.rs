@@ -1,0 +1,277 @@
+//! What others do to a process while it is held.
+//!
+//! The agent is another process here: waiting for a child in the injector's own process would take its stops away.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use kams_host::inject::{Outcome, Refusal, Target};
+use kams_host::procs;
+
+use crate::programs;
+use crate::relay::{Passed, Relay};
+use crate::rig::{AGENT, PATIENCE, RELEASE, Rig, ended, rig};
+
+/// A Python program that starts servers and tells of them, line by line.
+struct Agent {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Agent {
+    fn start(program: &str) -> Self {
+        let mut child = Command::new("/usr/bin/python3")
+            .arg0(AGENT)
+            .args(["-uc", program])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        Self { child, lines }
+    }
+
+    fn line(&mut self) -> String {
+        self.lines.next().expect("it tells more").expect("text")
+    }
+
+    fn number(&mut self) -> u32 {
+        let line = self.line();
+        line.parse().unwrap_or_else(|_| panic!("a number, not {line}"))
+    }
+
+    fn end(self) {
+        assert!(ended(self.child).success());
+    }
+}
+
+fn kill(pid: u32, signal: i32) {
+    // SAFETY: numbers only; the process is a test's own, and its parent has not waited for it.
+    let _ended_already = unsafe { libc::kill(i32::try_from(pid).expect("fits"), signal) };
+}
+
+/// The outcome of a process that may have been killed; what passed where it was injected.
+fn relayed(rig: &Rig, pid: u32) -> Option<Passed> {
+    passed(rig.outcome(pid))
+}
+
+fn passed(outcome: Outcome) -> Option<Passed> {
+    match outcome {
+        Outcome::Injected(ends) => Some(Relay::start(*ends).join()),
+        Outcome::Died { .. } => None,
+        Outcome::Refused { reason, .. } => {
+            assert_eq!(reason, Refusal::Moved);
+            None
+        }
+    }
+}
+
+#[test]
+fn somebody_continues_it_again_and_again() {
+    let Some(rig) = rig() else { return };
+    // The child tells its number before its exec, so that the signals are there from the first moment on.
+    let program = "
+import os, subprocess, sys, time
+def before():
+    os.write(2, b'')
+    os.write(told, b'%d\\n' % os.getpid())
+    time.sleep(0.003)
+for _ in range(40):
+    told = os.dup(1)
+    p = subprocess.Popen([sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=before)
+    os.close(told)
+    out = p.communicate()[0]
+    print(out.decode().strip(), p.returncode)
+";
+    let program = program.replace("sys.argv[1]", &format!("{:?}", programs::first_write()));
+    let mut agent = Agent::start(&program);
+    let mut not_relayed = 0;
+    for _ in 0..40 {
+        let pid = agent.number();
+        let done = AtomicBool::new(false);
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    kill(pid, libc::SIGCONT);
+                }
+            });
+            let outcome = rig.try_outcome_at(pid);
+            done.store(true, Ordering::Release);
+            outcome
+        });
+        // Never silent: it is behind the relay from its first instruction on, or it is told that it is not.
+        match passed(outcome.expect("an outcome").1) {
+            Some(passed) => assert_eq!(passed.to_agent, programs::FIRST),
+            None => not_relayed += 1,
+        }
+        assert_eq!(agent.line(), "first 0");
+    }
+    println!("{not_relayed} of 40 ran before they could be traced");
+    agent.end();
+}
+
+/// Starts servers and sends each a signal at once; all end by it.
+fn signalled(signal: &str, number: i32) {
+    let Some(rig) = rig() else { return };
+    let program = format!(
+        "
+import signal, subprocess
+for _ in range(150):
+    p = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    p.send_signal(signal.{signal})
+    print(p.pid)
+    print(p.wait(30))
+"
+    );
+    let mut agent = Agent::start(&program);
+    for _ in 0..150 {
+        let pid = agent.number();
+        assert_eq!(agent.line(), format!("-{number}"));
+        // Before, during or after the injection.
+        drop(rig.outcome(pid));
+    }
+    agent.end();
+}
+
+#[test]
+fn a_signal_during_the_hold_is_not_lost() {
+    signalled("SIGTERM", libc::SIGTERM);
+}
+
+#[test]
+fn a_kill_during_the_hold_leaves_nothing() {
+    signalled("SIGKILL", libc::SIGKILL);
+}
+
+#[test]
+fn a_stop_by_somebody_else_stays() {
+    let Some(rig) = rig() else { return };
+    let program = "
+import subprocess
+p = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+print(p.pid)
+print(p.communicate(b'x')[0].decode(), p.returncode)
+";
+    let mut agent = Agent::start(program);
+    let pid = agent.number();
+    let Outcome::Injected(ends) = rig.outcome(pid) else {
+        panic!("not injected");
+    };
+    kill(pid, libc::SIGSTOP);
+    wait_until(|| procs::stat(pid).expect("lives").state == b'T', "it stops");
+    let relay = Relay::start(*ends);
+    kill(pid, libc::SIGCONT);
+    assert_eq!(agent.line(), "x 0");
+    assert_eq!(relay.join().to_server, b"x");
+    agent.end();
+}
+
+#[test]
+fn a_parent_that_asks_for_stops() {
+    let Some(rig) = rig() else { return };
+    // Such a parent may see the hold (README); it is over by itself, and nothing else is different.
+    let program = "
+import os, subprocess
+for _ in range(40):
+    p = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    print(p.pid)
+    p.stdin.write(b'x'); p.stdin.close()
+    stops = 0
+    while True:
+        pid, status = os.waitpid(p.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status): break
+        stops += 1
+    print(stops, p.stdout.read().decode(), status)
+";
+    let mut agent = Agent::start(program);
+    let mut stops = 0;
+    for _ in 0..40 {
+        let pid = agent.number();
+        assert_eq!(relayed(rig, pid).expect("relayed").to_server, b"x");
+        let line = agent.line();
+        let (seen, rest) = line.split_once(' ').expect("a count");
+        assert_eq!(rest, "x 0");
+        let seen: u32 = seen.parse().expect("a count");
+        assert!(seen <= 1);
+        stops += seen;
+    }
+    println!("{stops} of 40 holds were seen by their parent");
+    agent.end();
+}
+
+fn wait_until(mut there: impl FnMut() -> bool, what: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !there() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_target_that_does_not_stop_holds_up_no_other() {
+    let Some(rig) = rig() else { return };
+    let mut stuck = Command::new(programs::stuck());
+    let stuck = stuck
+        .arg0(RELEASE)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let pid = stuck.id();
+    wait_until(|| procs::stat(pid).expect("lives").state == b'D', "it sleeps");
+    let start_ns = procs::stat(pid).expect("lives").start_ticks * kams_host::clock::NS_PER_TICK;
+    rig.injector.inject(Target {
+        pid,
+        start_ns,
+        parent: std::process::id(),
+        far_ino: [0; 2],
+    });
+    let program = "
+import subprocess
+servers = [subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(10)]
+for p in servers: print(p.pid)
+input()
+for p in servers: print(p.communicate(b'x')[0].decode(), p.returncode)
+";
+    let mut agent = Agent::start(program);
+    let mut relays = Vec::new();
+    let mut last = None;
+    for _ in 0..10 {
+        let (at, outcome) = rig.outcome_at(agent.number());
+        let Outcome::Injected(ends) = outcome else {
+            panic!("not injected: {outcome:?}");
+        };
+        last = last.max(Some(at));
+        relays.push(Relay::start(*ends));
+    }
+    writeln!(agent.child.stdin.take().expect("piped")).expect("written");
+    for relay in relays {
+        assert_eq!(agent.line(), "x 0");
+        assert_eq!(relay.join().to_server, b"x");
+    }
+    agent.end();
+    let (at, outcome) = rig.outcome_at(pid);
+    let late = matches!(
+        outcome,
+        Outcome::Refused {
+            reason: Refusal::Late,
+            ..
+        }
+    );
+    assert!(late, "{outcome:?}");
+    assert!(Some(at) > last, "the others did not wait for it");
+    // It is let go as soon as it moves.
+    for child in procs::children(pid) {
+        kill(child, libc::SIGKILL);
+    }
+    let tracer = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("lives");
+        status.lines().any(|line| line == "TracerPid:\t0")
+    };
+    wait_until(tracer, "it is let go");
+    kill(pid, libc::SIGKILL);
+    ended(stuck);
+}

@@ -1,0 +1,243 @@
+//! One sensor and one injector for the tests of this process, which is the agent. Every server that it starts is held;
+//! its first argument (`argv[0]`) can say that something else than an injection is to follow.
+
+use std::collections::HashMap;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
+use kams_host::{ExecReport, Marks, Sensor, SensorControl, SensorEvent, SensorOptions};
+
+use crate::relay::{Passed, Relay};
+
+/// Nothing takes longer, however busy the machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// As `argv[0]`: the process is let go without an injection.
+pub(crate) const RELEASE: &str = "test-release";
+/// As `argv[0]`: the same, and the process is an agent from its first instruction on.
+pub(crate) const AGENT: &str = "test-agent";
+/// As `argv[0]`: nobody answers.
+pub(crate) const IGNORE: &str = "test-ignore";
+/// As `argv[0]`: the request names the process itself as the parent, so that it has its parent's standard input.
+pub(crate) const OWN_PARENT: &str = "test-own-parent";
+
+/// Whether the tests can run here; a skipped test is a failure where the environment says so.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: no arguments, cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        return true;
+    }
+    let required = ["CI", "KAMS_REQUIRE_ROOT"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some());
+    assert!(
+        !required,
+        "this test needs root, and CI or KAMS_REQUIRE_ROOT forbids skipping it"
+    );
+    println!("skipped: needs root");
+    false
+}
+
+#[derive(Default)]
+struct Seen {
+    outcomes: Mutex<HashMap<u32, (Instant, Outcome)>>,
+    news: Condvar,
+}
+
+pub(crate) struct Rig {
+    pub(crate) control: SensorControl,
+    pub(crate) injector: Injector,
+    seen: Arc<Seen>,
+    _sensor: Sensor,
+}
+
+/// The rig; `None` when not root.
+pub(crate) fn rig() -> Option<&'static Rig> {
+    static RIG: OnceLock<Option<Rig>> = OnceLock::new();
+    RIG.get_or_init(|| is_root().then(start)).as_ref()
+}
+
+/// Makes a process an agent whose servers are held.
+pub(crate) fn arm(control: &SensorControl, pid: u32) {
+    let marks = Marks::TREE.with(Marks::ENDPOINT).with(Marks::ARMED);
+    assert!(control.mark(pid, None, marks).expect("marked"), "it lives");
+}
+
+fn start() -> Rig {
+    let (sensor, mut events) = Sensor::start(SensorOptions::default()).expect("the sensor starts");
+    let control = sensor.control();
+    let seen = Arc::new(Seen::default());
+    let of_injector = Arc::clone(&seen);
+    let injector = Injector::start(&control, InjectorOptions::default(), move |outcome| {
+        let pid = pid_of(&outcome);
+        let mut outcomes = of_injector
+            .outcomes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        outcomes.insert(pid, (Instant::now(), outcome));
+        of_injector.news.notify_all();
+    })
+    .expect("the injector starts");
+    std::thread::spawn(move || {
+        while let Some(event) = events.blocking_recv() {
+            if let SensorEvent::Exec(report) = event
+                && let Some(rig) = rig()
+            {
+                assert!(!report.hold_failed, "held: {report:?}");
+                if report.held {
+                    answer(rig, &report);
+                }
+            }
+        }
+    });
+    arm(&control, std::process::id());
+    Rig {
+        control,
+        injector,
+        seen,
+        _sensor: sensor,
+    }
+}
+
+fn answer(rig: &Rig, report: &ExecReport) {
+    let first = report.args().into_iter().next().unwrap_or_default();
+    let parent = if first == OWN_PARENT {
+        report.pid
+    } else {
+        report.ppid
+    };
+    if first == AGENT {
+        arm(&rig.control, report.pid);
+    }
+    if first == RELEASE || first == AGENT {
+        rig.injector.release(report.pid, report.start_ns);
+    } else if first != IGNORE {
+        rig.injector.inject(target(report, parent));
+    }
+}
+
+pub(crate) fn target(report: &ExecReport, parent: u32) -> Target {
+    Target {
+        pid: report.pid,
+        start_ns: report.start_ns,
+        parent,
+        far_ino: [report.fds[0].far_ino(), report.fds[1].far_ino()],
+    }
+}
+
+fn pid_of(outcome: &Outcome) -> u32 {
+    match outcome {
+        Outcome::Injected(ends) => ends.pid,
+        Outcome::Refused { pid, .. } | Outcome::Died { pid, .. } => *pid,
+    }
+}
+
+impl Rig {
+    /// What became of a process, and when that was told; `None` if that takes too long.
+    pub(crate) fn try_outcome_at(&self, pid: u32) -> Option<(Instant, Outcome)> {
+        let outcomes = self.seen.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut outcomes, _timeout) = self
+            .seen
+            .news
+            .wait_timeout_while(outcomes, PATIENCE, |outcomes| !outcomes.contains_key(&pid))
+            .unwrap_or_else(PoisonError::into_inner);
+        outcomes.remove(&pid)
+    }
+
+    /// The same; fails in place of `None`.
+    pub(crate) fn outcome_at(&self, pid: u32) -> (Instant, Outcome) {
+        self.try_outcome_at(pid)
+            .unwrap_or_else(|| panic!("no outcome for {pid}; {:?}", kams_host::procs::stat(pid)))
+    }
+
+    pub(crate) fn outcome(&self, pid: u32) -> Outcome {
+        self.outcome_at(pid).1
+    }
+
+    /// The ends of a process that must have been injected.
+    pub(crate) fn ends(&self, pid: u32) -> Ends {
+        match self.outcome(pid) {
+            Outcome::Injected(ends) => *ends,
+            other => panic!("not injected: {other:?}"),
+        }
+    }
+
+    pub(crate) fn refusal(&self, pid: u32) -> Refusal {
+        match self.outcome(pid) {
+            Outcome::Refused { reason, .. } => reason,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    /// Puts a copying relay before a server, sends it `input`, and returns what it answered until its end.
+    pub(crate) fn converse(&self, child: Child, input: &[u8]) -> Conversation {
+        let relay = Relay::start(self.ends(child.id()));
+        let (answer, status) = exchange(child, input);
+        Conversation {
+            answer,
+            status,
+            passed: relay.join(),
+        }
+    }
+}
+
+/// What the agent saw, and what the relay did.
+pub(crate) struct Conversation {
+    pub(crate) answer: Vec<u8>,
+    pub(crate) status: ExitStatus,
+    pub(crate) passed: Passed,
+}
+
+/// Sends `input`, closes, and reads to the end.
+pub(crate) fn exchange(mut child: Child, input: &[u8]) -> (Vec<u8>, ExitStatus) {
+    use std::io::{Read, Write};
+    let mut stdin = child.stdin.take().expect("piped");
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || {
+        // A server that reads nothing closes early; what it answers is what counts.
+        let _closed_early = stdin.write_all(&input);
+    });
+    let mut answer = Vec::new();
+    child
+        .stdout
+        .take()
+        .expect("piped")
+        .read_to_end(&mut answer)
+        .expect("readable");
+    writer.join().expect("no panic");
+    let status = ended(child);
+    (answer, status)
+}
+
+/// Has a child make system calls between its fork and its exec: `calls` allocates nothing, and is true when all went
+/// well.
+pub(crate) fn before_exec(command: &mut Command, calls: fn() -> bool) {
+    let run = move || {
+        if calls() {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    };
+    // SAFETY: by the promise about `calls`.
+    unsafe { command.pre_exec(run) };
+}
+
+/// Waits for the end of a child, with a limit: a process that stays stopped is what these tests look for.
+pub(crate) fn ended(mut child: Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().expect("own child") {
+            return status;
+        }
+        if Instant::now() >= deadline {
+            let state = kams_host::procs::stat(child.id());
+            child.kill().expect("own child");
+            panic!("did not end: {state:?}");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
