@@ -5,9 +5,11 @@
 //! never crosses a version boundary, because the object is embedded in the daemon that loads it.
 #![no_std]
 
+pub mod function;
 pub mod hold;
 pub mod loss;
 pub mod marks;
 pub mod offsets;
+pub mod placeholder;
 pub mod record;
 pub mod stream;

@@ -1,27 +1,30 @@
 //! Carries what one call moved to the ring: a walk over the caller's buffers, one step at a time.
 //!
 //! A step either takes up the next message or vector element, or copies one piece of at most [`CHUNK_DATA`] bytes.
-//! All state is in a per-CPU value, so that a step is one function without arguments: `bpf_loop` can call it, and
-//! a bounded loop can, on kernels without that helper.
+//! All state is in a per-CPU value of the program (its *slot*: programs of different slots may interrupt each other),
+//! so that a step takes nothing else: `bpf_loop` can call it, and a bounded loop can, on kernels without that helper.
 
-use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_user};
 use kams_sensor_abi::loss::{FORCE_READ, Loss};
 use kams_sensor_abi::record::{
-    CHUNK_CALL_LOSSY, CHUNK_DATA, CHUNK_FIRST, CHUNK_LAST, CHUNK_UNREADABLE, ChunkHeader,
+    CHUNK_CALL_LOSSY, CHUNK_DATA, CHUNK_FIRST, CHUNK_LAST, CHUNK_UNREADABLE, ChunkHeader, KIND_CHUNK,
+    RecordHeader,
 };
 use kams_sensor_abi::stream::{StreamKey, StreamValue};
 
 use crate::emit;
-use crate::kernel::{forced, read_user, unique};
+use crate::kernel::{at_most, forced, now, read, read_user, unique};
 use crate::maps::{CARRY, STREAMS};
 use crate::streams;
 
 /// Most steps of one call with `bpf_loop`: more than the kernel's limit of 2 GiB and 1,024 elements per call needs.
 pub const STEPS_LOOP: u32 = 1 << 18;
-/// Most steps of one call with the bounded loop: about 1 MiB in one buffer.
-pub const STEPS_BOUNDED: u32 = 68;
+/// Most steps of one call with the bounded loop: a little more than 16 MiB in one buffer.
+pub const STEPS_BOUNDED: u32 = 1_040;
 
 const PAGE: u64 = 4096;
+/// Longest chunk record, bytes.
+const MOST_RECORD: i32 = (size_of::<ChunkHeader>() + CHUNK_DATA) as i32;
 
 /// The chunk under construction, then the walk.
 #[repr(C)]
@@ -41,6 +44,14 @@ pub struct Walk {
     /// Next vector element.
     pub vector: u64,
     pub vector_left: u64,
+    /// The vector is in kernel memory.
+    pub vector_in_kernel: u64,
+    /// Bytes to go back from `vector` and `skip` to where the call began; see `functions`.
+    pub rewind: u64,
+    /// Bytes of the next vector element that were there before the call.
+    pub skip: u64,
+    /// The call must have begun at the start of an element; if not, where it began is not known.
+    pub begins_element: u64,
     /// Next `mmsghdr`, for calls with several messages.
     pub message: u64,
     pub message_left: u64,
@@ -70,12 +81,110 @@ pub struct MessageHeader {
 const MMSG_LEN_AT: u64 = 56;
 const MMSG_SIZE: u64 = 64;
 
-/// The state of this CPU.
+impl Walk {
+    /// A walk over nothing, of `left` bytes.
+    #[inline(always)]
+    pub fn reset(&mut self, left: u64) {
+        self.base = 0;
+        self.base_left = 0;
+        self.vector = 0;
+        self.vector_left = 0;
+        self.vector_in_kernel = 0;
+        self.rewind = 0;
+        self.skip = 0;
+        self.begins_element = 0;
+        self.message = 0;
+        self.message_left = 0;
+        self.left = left;
+    }
+}
+
+/// Slot of the program at the exit of system calls. The others are in `functions`.
+pub const SLOT_SYSTEM_CALL: u32 = 0;
+
+/// The state of this CPU in a slot.
 #[inline(always)]
-pub fn state() -> Option<&'static mut Carry> {
-    let pointer = CARRY.get_ptr_mut(0)?;
-    // SAFETY: this CPU's value; only the payload program uses it and it does not interrupt itself.
+pub fn state(slot: u32) -> Option<&'static mut Carry> {
+    let pointer = CARRY.get_ptr_mut(slot)?;
+    // SAFETY: this CPU's value; only the slot's program uses it and it does not interrupt itself.
     Some(unsafe { &mut *pointer })
+}
+
+/// Carries the prepared walk with `bpf_loop`.
+#[inline(always)]
+pub fn run_loop(slot: u32) {
+    let mut slot = slot;
+    // SAFETY: the callback has the signature that the helper wants, and its context outlives the call.
+    unsafe { bpf_loop(STEPS_LOOP, step_callback as *mut _, (&raw mut slot).cast(), 0) };
+    if let Some(carry) = state(slot) {
+        finish(carry);
+    }
+}
+
+/// The same with a bounded loop.
+#[inline(always)]
+pub fn run_bounded(slot: u32) {
+    for _ in 0..STEPS_BOUNDED {
+        if carry_step(slot) == 0 {
+            break;
+        }
+    }
+    if let Some(carry) = state(slot) {
+        finish(carry);
+    }
+}
+
+extern "C" fn step_callback(_index: u64, context: *mut core::ffi::c_void) -> i64 {
+    // SAFETY: the context of `run_loop`.
+    let slot = unsafe { context.cast::<u32>().read_volatile() };
+    // 1 ends the loop.
+    if step(slot) { 0 } else { 1 }
+}
+
+/// A global function: the verifier looks at it once and not at each turn of the bounded loop, which may be long then.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn carry_step(slot: u32) -> u32 {
+    u32::from(step(slot))
+}
+
+/// Notes whose call and which stream the chunks are of.
+#[inline(always)]
+pub fn begin(carry: &mut Carry, call: &Moved, value: *mut StreamValue) {
+    let header = &mut carry.header;
+    header.header = RecordHeader {
+        kind: KIND_CHUNK,
+        pid: (call.id >> 32) as u32,
+        time_ns: now(),
+    };
+    header.tid = call.id as u32;
+    header.op = call.op;
+    header.object = call.object;
+    header.call = unique();
+    header.offset = 0;
+    header.total = call.bytes;
+    // SAFETY: the caller found the entry in the table.
+    unsafe {
+        header.stream = (*value).id;
+        header.lost_bytes = (*value).lost_bytes;
+        header.lost_reasons = (*value).lost_reasons;
+        header.lost_count = (*value).lost_count;
+    }
+    header.flags = 0;
+    header.syscall = call.number;
+    carry.walk.reset(call.bytes);
+}
+
+/// A call that moved bytes on a watched stream.
+pub struct Moved {
+    /// Thread group id and thread id.
+    pub id: u64,
+    /// Object and direction of the stream.
+    pub object: u64,
+    pub op: u32,
+    /// System call number; 0 where it is not known.
+    pub number: u32,
+    pub bytes: u64,
 }
 
 /// The present stream's entry; gone if it was removed meanwhile.
@@ -104,7 +213,7 @@ fn lose(header: &mut ChunkHeader, loss: Loss, bytes: u64) {
 
 /// What is left when the walk ends early: counted and marked.
 #[inline(always)]
-pub fn finish(carry: &mut Carry) {
+fn finish(carry: &mut Carry) {
     if carry.walk.left > 0 {
         let loss = if carry.walk.base_left > 0 {
             Loss::CutBytes
@@ -121,10 +230,14 @@ pub fn finish(carry: &mut Carry) {
 
 /// One step; `false` when there is nothing left to do.
 #[inline(always)]
-pub fn step() -> bool {
-    let Some(carry) = state() else { return false };
+fn step(slot: u32) -> bool {
+    let Some(carry) = state(slot) else { return false };
     if carry.walk.left == 0 {
         return next_message(carry);
+    }
+    if carry.walk.rewind > 0 {
+        rewind(carry);
+        return true;
     }
     if carry.walk.base_left == 0 {
         return next_vector(carry);
@@ -157,14 +270,52 @@ fn next_message(carry: &mut Carry) -> bool {
     true
 }
 
+/// Goes back towards where the call began: by the rest of an element, or to the one before.
+#[inline(always)]
+fn rewind(carry: &mut Carry) {
+    let walk = &mut carry.walk;
+    if walk.rewind <= walk.skip {
+        walk.skip -= walk.rewind;
+        walk.rewind = 0;
+        if walk.skip != 0 && walk.begins_element != 0 {
+            let left = walk.left;
+            walk.left = 0;
+            lose(&mut carry.header, Loss::ReadVector, left);
+        }
+        return;
+    }
+    walk.rewind -= walk.skip;
+    walk.vector -= size_of::<Vector>() as u64;
+    walk.vector_left += 1;
+    let Some(element) = read::<Vector>(walk.vector) else {
+        let left = walk.left;
+        walk.left = 0;
+        lose(&mut carry.header, Loss::ReadVector, left);
+        return;
+    };
+    walk.skip = element.len;
+}
+
 #[inline(always)]
 fn next_vector(carry: &mut Carry) -> bool {
     let walk = &mut carry.walk;
-    let element = if walk.vector_left == 0 {
+    let mut element = if walk.vector_left == 0 {
         None
+    } else if walk.vector_in_kernel != 0 {
+        read::<Vector>(walk.vector)
     } else {
         read_user::<Vector>(walk.vector)
     };
+    if let Some(element) = &mut element {
+        let skip = if walk.skip < element.len {
+            walk.skip
+        } else {
+            element.len
+        };
+        element.base += skip;
+        element.len -= skip;
+        walk.skip = 0;
+    }
     let Some(element) = element else {
         // The vector is shorter than the bytes that moved (changed meanwhile), or unreadable.
         let left = walk.left;
@@ -214,11 +365,8 @@ fn copy(carry: &mut Carry) {
         header.flags |= CHUNK_UNREADABLE;
         lose(header, Loss::ReadBuffer, len);
     }
-    let mut data_len = u64::from(header.data_len);
-    if data_len > CHUNK_DATA as u64 {
-        data_len = CHUNK_DATA as u64;
-    }
-    let sent = emit::payload(
+    let data_len = u64::from(header.data_len);
+    let sent = emit::payload::<_, { MOST_RECORD }>(
         &raw const carry.header,
         size_of::<ChunkHeader>() as u64 + data_len,
     );
@@ -236,6 +384,7 @@ fn read_into(data: &mut [u8; CHUNK_DATA], len: u64, base: u64) -> bool {
     if forced(FORCE_READ) {
         return false;
     }
-    // SAFETY: `len` is at most the length of `data` (checked by the verifier); the helper checks the source.
+    let len = at_most::<{ CHUNK_DATA as i32 }>(len);
+    // SAFETY: `len` is at most the length of `data`; the helper checks the source.
     unsafe { bpf_probe_read_user(data.as_mut_ptr().cast(), len as u32, base as *const _) == 0 }
 }

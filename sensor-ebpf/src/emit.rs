@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::generated::bpf_ringbuf_output;
 use kams_sensor_abi::loss::{FORCE_RING, Loss};
 
-use crate::kernel::{count, forced};
+use crate::kernel::{at_most, count, forced};
 use crate::maps::EVENTS;
 
 /// `BPF_RB_AVAIL_DATA`: bytes not yet consumed.
@@ -35,9 +35,9 @@ pub fn lifecycle<T>(record: *const T, len: u64) -> bool {
 }
 
 /// Outputs a payload record. A sixteenth of the ring is left to lifecycle records, so that a burst of payload does
-/// not hide a process. The caller counts and marks the failure.
+/// not hide a process. The caller counts and marks the failure. `MOST` bytes at `record` can be read.
 #[inline(always)]
-pub fn payload<T>(record: *const T, len: u64) -> bool {
+pub fn payload<T, const MOST: i32>(record: *const T, len: u64) -> bool {
     if forced(FORCE_RING) {
         return false;
     }
@@ -45,5 +45,5 @@ pub fn payload<T>(record: *const T, len: u64) -> bool {
     if EVENTS.query(AVAILABLE_DATA) + len + (size >> 4) > size {
         return false;
     }
-    output(record.cast(), len)
+    output(record.cast(), at_most::<MOST>(len))
 }

@@ -40,6 +40,13 @@ pub fn inode_number(file: u64) -> u64 {
     pointer(pointer(file, offset!(file_f_inode)), offset!(inode_i_ino))
 }
 
+/// Whether a file is a pipe or FIFO.
+#[inline(always)]
+pub fn is_pipe(file: u64) -> bool {
+    let inode = pointer(file, offset!(file_f_inode));
+    read::<u16>(inode + u64::from(offset!(inode_i_mode))).unwrap_or(0) & S_IFMT == S_IFIFO
+}
+
 /// Describes an open file. Writes every member of `facts`.
 #[inline(always)]
 pub fn describe(file: u64, facts: &mut FdFacts) {

@@ -9,8 +9,9 @@ use aya_ebpf::programs::RawTracePointContext;
 use kams_sensor_abi::marks::{ARMED, ENDPOINT, INHERITED_ON_FORK, KEPT_ON_EXEC, MARKS_LEN, RELAYED, SERVER};
 use kams_sensor_abi::record::{
     ARGV_MAX, COMM_LEN, EXEC_ARGV_CUT, EXEC_ARGV_UNREADABLE, EXEC_CANDIDATE, EXEC_FILENAME_CUT, EXEC_HELD,
-    EXEC_HOLD_FAILED, EXEC_STDIN_INHERITED, EXEC_WATCH_FAILED, EXEC_WATCHED, ExecRecord, ExitRecord, FD_PIPE, FD_UNIX_STREAM,
-    FILENAME_MAX, FdFacts, ForkRecord, HeldRecord, KIND_EXEC, KIND_EXIT, KIND_FORK, KIND_HELD, RecordHeader,
+    EXEC_HOLD_FAILED, EXEC_STDIN_INHERITED, EXEC_WATCH_FAILED, EXEC_WATCHED, ExecRecord, ExitRecord, FD_PIPE,
+    FD_UNIX_STREAM, FILENAME_MAX, FdFacts, ForkRecord, HeldRecord, KIND_EXEC, KIND_EXIT, KIND_FORK,
+    KIND_HELD, RecordHeader,
 };
 use kams_sensor_abi::stream::{OP_READ, OP_WRITE};
 
@@ -19,6 +20,7 @@ use crate::files;
 use crate::hold;
 use crate::kernel::{now, pointer, word};
 use crate::maps::{EVENTS, EXEC_SCRATCH, MARKS, offset};
+use crate::preempt;
 use crate::streams;
 
 /// The mark byte of a process.
@@ -52,7 +54,9 @@ fn start_of(task: u64) -> u64 {
 /// payload program does the same at dup2 for kernels without this tracepoint.
 #[raw_tracepoint(tracepoint = "sched_prepare_exec")]
 pub fn prepare_exec(ctx: RawTracePointContext) -> i32 {
+    preempt::disable();
     watch_early(ctx.arg::<u64>(0));
+    preempt::enable();
     0
 }
 
@@ -95,7 +99,9 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     };
     // SAFETY: this CPU's scratch value; the program does not interrupt itself.
     let record = unsafe { &mut *record };
+    preempt::disable();
     exec(ctx.arg::<u64>(0), ctx.arg::<u64>(2), record);
+    preempt::enable();
     #[cfg(feature = "log")]
     aya_log_ebpf::debug!(
         &ctx,
@@ -289,7 +295,9 @@ fn copy_argv(task: u64, record: &mut ExecRecord) -> u32 {
 /// threads too.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 pub fn process_fork(ctx: RawTracePointContext) -> i32 {
+    preempt::disable();
     fork(ctx.arg::<u64>(1));
+    preempt::enable();
     0
 }
 
@@ -329,7 +337,9 @@ fn fork(child: u64) {
 /// `sched_process_exit(struct task_struct *p)`: fires for each thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn process_exit(ctx: RawTracePointContext) -> i32 {
+    preempt::disable();
     exit(ctx.arg::<u64>(0));
+    preempt::enable();
     0
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Three lifecycle programs that are always attached (`process_exec`, `process_fork`, `process_exit`), one payload
 //! program in two forms (`payload_loop`, `payload_bounded`) that is attached to `sys_exit` only while a stream
-//! is watched, and an iterator over open descriptors.
+//! is watched, programs at kernel functions that replace it where the kernel allows that (`functions`), and an
+//! iterator over open descriptors.
 //!
 //! Every kernel structure is read with `bpf_probe_read_kernel` at offsets that the loader resolves from the running
 //! kernel's type information; nothing here is compiled against one kernel.
@@ -16,11 +17,14 @@ mod carry;
 mod descriptors;
 mod emit;
 mod files;
+mod functions;
 mod hold;
 mod kernel;
 mod lifecycle;
 mod maps;
 mod payload;
+mod preempt;
+mod rescue;
 mod streams;
 mod trampoline;
 

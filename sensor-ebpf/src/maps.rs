@@ -2,6 +2,7 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use kams_sensor_abi::function::SLOTS;
 use kams_sensor_abi::hold::{HOLDS_MAX, HoldValue};
 use kams_sensor_abi::loss::{FORCE_LEN, LOSS_KINDS};
 use kams_sensor_abi::marks::MARKS_LEN;
@@ -58,9 +59,9 @@ pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(1 + FORCE_
 #[map]
 pub static EXEC_SCRATCH: PerCpuArray<ExecRecord> = PerCpuArray::with_max_entries(1, 0);
 
-/// The chunk under construction and the state of the walk over the call's buffers.
+/// The chunk under construction and the state of the walk over the call's buffers, by slot.
 #[map]
-pub static CARRY: PerCpuArray<Carry> = PerCpuArray::with_max_entries(1, 0);
+pub static CARRY: PerCpuArray<Carry> = PerCpuArray::with_max_entries(SLOTS, 0);
 
 /// Processes held at their exec, by process id. Pinned, so that whoever comes after a crash can resume them.
 #[map]

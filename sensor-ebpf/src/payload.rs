@@ -7,23 +7,27 @@
 //! leads to nothing or to the other file; memory that another thread changed during the call is carried as it is now;
 //! bytes that io_uring moves are not seen (its use is told).
 
-use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_current_task, bpf_loop};
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_current_task};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use kams_sensor_abi::loss::Loss;
-use kams_sensor_abi::marks::{ENDPOINT, URING_SEEN};
+use kams_sensor_abi::marks::{ENDPOINT, MARKS_LEN, URING_SEEN};
 use kams_sensor_abi::record::{
-    EofRecord, GapRecord, KIND_CHUNK, KIND_EOF, KIND_GAP, KIND_URING, RecordHeader, UringRecord,
+    EofRecord, GapRecord, KIND_EOF, KIND_GAP, KIND_URING, RecordHeader, UringRecord,
 };
 use kams_sensor_abi::stream::{OP_READ, OP_WRITE, StreamKey, StreamValue};
 
 use crate::arch::{self, Regs};
-use crate::carry::{self, MessageHeader, STEPS_BOUNDED, STEPS_LOOP};
+use crate::carry::{self, MessageHeader, Moved, SLOT_SYSTEM_CALL};
 use crate::emit;
 use crate::files;
-use crate::kernel::{count, now, read, read_user, unique, word};
+use crate::functions;
+use crate::kernel::{count, now, read, read_user, word};
 use crate::lifecycle::{mark_of, watch_early};
 use crate::maps::{STREAMS, offset};
+use crate::preempt;
+use crate::rescue;
 use crate::streams;
 
 const MSG_OOB: u64 = 0x1;
@@ -45,6 +49,15 @@ struct Call {
     bytes: u64,
 }
 
+/// What a call did on a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Duty {
+    /// Moved bytes in a way that a program at a function sees as well, if there is one.
+    Bytes,
+    /// Moved bytes in another way.
+    Moves,
+}
+
 /// Where a call's bytes are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -63,12 +76,35 @@ enum Form {
 /// `sys_exit(struct pt_regs *regs, long ret)`, with `bpf_loop` (5.17 and later).
 #[raw_tracepoint(tracepoint = "sys_exit")]
 pub fn payload_loop(ctx: RawTracePointContext) -> i32 {
-    if prepare(&ctx) {
-        // SAFETY: the callback has the signature that the helper wants; it takes no context.
-        unsafe { bpf_loop(STEPS_LOOP, step_callback as *mut _, core::ptr::null_mut(), 0) };
-        if let Some(carry) = carry::state() {
-            carry::finish(carry);
+    // A function of its own: the program itself is what everyone pays for, and saves few registers then.
+    #[inline(never)]
+    fn work(ctx: *const u64) {
+        preempt::disable();
+        rescue::done();
+        if prepare(ctx) {
+            carry::run_loop(SLOT_SYSTEM_CALL);
         }
+        preempt::enable();
+    }
+    if is_endpoint() {
+        work(ctx.as_ptr().cast());
+    }
+    0
+}
+
+/// Runs after the first and does its work where the kernel skipped it; see `rescue`.
+#[raw_tracepoint(tracepoint = "sys_exit")]
+pub fn payload_rescue(ctx: RawTracePointContext) -> i32 {
+    #[inline(never)]
+    fn work(ctx: *const u64) {
+        preempt::disable();
+        if rescue::is_needed() && prepare(ctx) {
+            carry::run_loop(SLOT_SYSTEM_CALL);
+        }
+        preempt::enable();
+    }
+    if is_endpoint() {
+        work(ctx.as_ptr().cast());
     }
     0
 }
@@ -76,42 +112,49 @@ pub fn payload_loop(ctx: RawTracePointContext) -> i32 {
 /// The same with a bounded loop.
 #[raw_tracepoint(tracepoint = "sys_exit")]
 pub fn payload_bounded(ctx: RawTracePointContext) -> i32 {
-    if prepare(&ctx) {
-        for _ in 0..STEPS_BOUNDED {
-            if !step_call() {
-                break;
-            }
+    #[inline(never)]
+    fn work(ctx: *const u64) {
+        preempt::disable();
+        if prepare(ctx) {
+            carry::run_bounded(SLOT_SYSTEM_CALL);
         }
-        if let Some(carry) = carry::state() {
-            carry::finish(carry);
-        }
+        preempt::enable();
+    }
+    if is_endpoint() {
+        work(ctx.as_ptr().cast());
     }
     0
 }
 
-extern "C" fn step_callback(_index: u64, _context: *mut core::ffi::c_void) -> i64 {
-    // 1 ends the loop.
-    if carry::step() { 0 } else { 1 }
-}
-
-/// A function of its own, so that the bounded loop is a loop of calls.
-#[inline(never)]
-fn step_call() -> bool {
-    carry::step()
+/// Whether this process is an endpoint. Everyone who comes here pays for this, and for nothing else.
+#[inline(always)]
+pub fn is_endpoint() -> bool {
+    let Some(marks) = mark_of(0) else { return false };
+    // SAFETY: no arguments, no effect.
+    let pid = (unsafe { bpf_get_current_pid_tgid() } >> 32) as usize & (MARKS_LEN - 1);
+    // SAFETY: the first byte of the one value of the array, and an index below its length.
+    unsafe { marks.add(pid).read_volatile() & ENDPOINT != 0 }
 }
 
 /// Looks at the call; `true` when the walk in the per-CPU state is ready to be carried.
 #[inline(always)]
-fn prepare(ctx: &RawTracePointContext) -> bool {
+fn prepare(ctx: *const u64) -> bool {
+    let Some((id, mark)) = endpoint() else {
+        return false;
+    };
+    // SAFETY: a raw tracepoint's context begins with the two arguments.
+    let (regs, result) = unsafe { (ctx.read(), ctx.add(1).read()) };
+    look(regs, result as i64, id, mark)
+}
+
+/// Thread group id and thread id, and the mark byte, if this process is an endpoint.
+#[inline(always)]
+pub fn endpoint() -> Option<(u64, *mut u8)> {
     // SAFETY: no arguments, no effect.
     let id = unsafe { bpf_get_current_pid_tgid() };
-    let pid = (id >> 32) as u32;
-    let Some(byte) = mark_of(pid) else { return false };
+    let byte = mark_of((id >> 32) as u32)?;
     // SAFETY: a valid byte of the array.
-    if unsafe { byte.read_volatile() } & ENDPOINT == 0 {
-        return false;
-    }
-    look(ctx.arg::<u64>(0), ctx.arg::<i64>(1), id, byte)
+    (unsafe { byte.read_volatile() } & ENDPOINT != 0).then_some((id, byte))
 }
 
 #[inline(always)]
@@ -155,44 +198,12 @@ fn look(regs: u64, result: i64, id: u64, mark: *mut u8) -> bool {
         arch::SYS_SENDMSG => (OP_WRITE, Form::Message, regs.arg2()),
         arch::SYS_RECVMMSG => (OP_READ, Form::Messages, regs.arg3()),
         arch::SYS_SENDMMSG => (OP_WRITE, Form::Messages, regs.arg3()),
-        arch::SYS_DUP2 | arch::SYS_DUP3 => {
-            // A child on its way to exec sets up its standard input and output; see `prepare_exec`.
-            if result <= 1 {
-                watch_early(task);
+        _ => {
+            if !functions::have_calls() {
+                without_bytes(&regs, result as u64, task, id, mark);
             }
             return false;
         }
-        arch::SYS_SPLICE | arch::SYS_TEE => {
-            let out = if plain == arch::SYS_SPLICE {
-                regs.arg2()
-            } else {
-                regs.arg1()
-            };
-            opaque(&call, regs.arg0() as u32, OP_READ, Loss::UnsupportedSplice);
-            opaque(&call, out as u32, OP_WRITE, Loss::UnsupportedSplice);
-            return false;
-        }
-        arch::SYS_SENDFILE => {
-            opaque(&call, regs.arg0() as u32, OP_WRITE, Loss::UnsupportedSplice);
-            return false;
-        }
-        arch::SYS_VMSPLICE => {
-            opaque(&call, regs.arg0() as u32, OP_WRITE, Loss::UnsupportedSplice);
-            opaque(&call, regs.arg0() as u32, OP_READ, Loss::UnsupportedSplice);
-            return false;
-        }
-        arch::SYS_IO_URING_ENTER => {
-            uring(id, mark);
-            return false;
-        }
-        arch::SYS_IO_URING_SETUP => {
-            let setup = read_user::<u32>(regs.arg1() + URING_FLAGS_AT).unwrap_or(0);
-            if setup & SETUP_SQPOLL != 0 {
-                uring(id, mark);
-            }
-            return false;
-        }
-        _ => return false,
     };
     let form = forced_form.unwrap_or(form);
     if flags & MSG_PEEK != 0 {
@@ -207,7 +218,7 @@ fn look(regs: u64, result: i64, id: u64, mark: *mut u8) -> bool {
         opaque(&call, regs.arg0() as u32, op, loss);
         return false;
     }
-    let Some((object, value)) = watched(task, regs.arg0() as u32, op) else {
+    let Some((object, value)) = watched(task, regs.arg0() as u32, op, Duty::Bytes) else {
         return false;
     };
     if result == 0 {
@@ -216,14 +227,73 @@ fn look(regs: u64, result: i64, id: u64, mark: *mut u8) -> bool {
         }
         return false;
     }
-    start(&regs, form, result as u64, object, op, value, id)
+    let moved = Moved {
+        id,
+        object,
+        op,
+        number: number as u32,
+        bytes: result as u64,
+    };
+    start(&regs, form, &moved, value)
 }
 
-/// The entry of the stream behind a descriptor, if it is watched.
+/// Calls that move no bytes through the caller's memory. The call has not failed.
 #[inline(always)]
-fn watched(task: u64, fd: u32, op: u32) -> Option<(u64, *mut StreamValue)> {
+pub fn without_bytes(regs: &Regs, result: u64, task: u64, id: u64, mark: *mut u8) {
+    let number = regs.number();
+    let call = Call {
+        task,
+        id,
+        number,
+        bytes: result,
+    };
+    match number & !arch::X32_BIT {
+        arch::SYS_DUP2 | arch::SYS_DUP3 => {
+            // A child on its way to exec sets up its standard input and output; see `prepare_exec`.
+            if result <= 1 {
+                watch_early(task);
+            }
+        }
+        arch::SYS_SPLICE => {
+            opaque(&call, regs.arg0() as u32, OP_READ, Loss::UnsupportedSplice);
+            opaque(&call, regs.arg2() as u32, OP_WRITE, Loss::UnsupportedSplice);
+        }
+        arch::SYS_TEE => {
+            opaque(&call, regs.arg0() as u32, OP_READ, Loss::UnsupportedSplice);
+            opaque(&call, regs.arg1() as u32, OP_WRITE, Loss::UnsupportedSplice);
+        }
+        arch::SYS_SENDFILE => {
+            opaque(&call, regs.arg0() as u32, OP_WRITE, Loss::UnsupportedSplice);
+        }
+        arch::SYS_VMSPLICE => {
+            opaque(&call, regs.arg0() as u32, OP_WRITE, Loss::UnsupportedSplice);
+            opaque(&call, regs.arg0() as u32, OP_READ, Loss::UnsupportedSplice);
+        }
+        arch::SYS_IO_URING_ENTER => uring(id, mark),
+        arch::SYS_IO_URING_SETUP => {
+            let setup = read_user::<u32>(regs.arg1() + URING_FLAGS_AT).unwrap_or(0);
+            if setup & SETUP_SQPOLL != 0 {
+                uring(id, mark);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The entry of the stream behind a descriptor, if it is watched and no function probe carries it.
+#[inline(always)]
+fn watched(task: u64, fd: u32, op: u32, duty: Duty) -> Option<(u64, *mut StreamValue)> {
     let file = files::file(task, fd);
     let object = files::object(file);
+    if duty == Duty::Bytes && functions::carries(file, op) {
+        return None;
+    }
+    Some((object, entry(object, op, file)?))
+}
+
+/// The entry of a stream, if it is watched. `file` is any open file of the object.
+#[inline(always)]
+pub fn entry(object: u64, op: u32, file: u64) -> Option<*mut StreamValue> {
     if object == 0 {
         return None;
     }
@@ -239,49 +309,17 @@ fn watched(task: u64, fd: u32, op: u32) -> Option<(u64, *mut StreamValue)> {
     }
     // SAFETY: as above; two CPUs may race, and either time is right.
     unsafe { (*value).used_ns = now() };
-    Some((object, value))
+    Some(value)
 }
 
 #[inline(always)]
-fn start(
-    regs: &Regs,
-    form: Form,
-    result: u64,
-    object: u64,
-    op: u32,
-    value: *mut StreamValue,
-    id: u64,
-) -> bool {
-    let Some(carry) = carry::state() else { return false };
-    let header = &mut carry.header;
-    header.header = RecordHeader {
-        kind: KIND_CHUNK,
-        pid: (id >> 32) as u32,
-        time_ns: now(),
+fn start(regs: &Regs, form: Form, moved: &Moved, value: *mut StreamValue) -> bool {
+    let Some(carry) = carry::state(SLOT_SYSTEM_CALL) else {
+        return false;
     };
-    header.tid = id as u32;
-    header.op = op;
-    header.object = object;
-    header.call = unique();
-    header.offset = 0;
-    header.total = result;
-    // SAFETY: a valid entry, see `watched`.
-    unsafe {
-        header.stream = (*value).id;
-        header.lost_bytes = (*value).lost_bytes;
-        header.lost_reasons = (*value).lost_reasons;
-        header.lost_count = (*value).lost_count;
-    }
-    header.flags = 0;
-    header.syscall = regs.number() as u32;
+    let result = moved.bytes;
+    carry::begin(carry, moved, value);
     let walk = &mut carry.walk;
-    walk.base = 0;
-    walk.base_left = 0;
-    walk.vector = 0;
-    walk.vector_left = 0;
-    walk.message = 0;
-    walk.message_left = 0;
-    walk.left = result;
     match form {
         Form::Buffer => {
             walk.base = regs.arg1();
@@ -315,9 +353,29 @@ fn opaque(call: &Call, fd: u32, op: u32, loss: Loss) {
     if bytes == 0 {
         return;
     }
-    let Some((object, value)) = watched(call.task, fd, op) else {
+    // Function probes read what 32-bit and out-of-band calls move, or tell it themselves.
+    let duty = if matches!(loss, Loss::UnsupportedCompat | Loss::UnsupportedOob) {
+        Duty::Bytes
+    } else {
+        Duty::Moves
+    };
+    let Some((object, value)) = watched(call.task, fd, op, duty) else {
         return;
     };
+    let moved = Moved {
+        id: call.id,
+        object,
+        op,
+        number: call.number as u32,
+        bytes,
+    };
+    gap(&moved, value, loss);
+}
+
+/// A loss on a stream, and its record.
+#[inline(always)]
+pub fn gap(moved: &Moved, value: *mut StreamValue, loss: Loss) {
+    let bytes = moved.bytes;
     streams::lose(value, loss, bytes);
     // SAFETY: a valid entry, see `watched`.
     let (stream, lost_bytes, reasons, lost_count) = unsafe {
@@ -331,24 +389,24 @@ fn opaque(call: &Call, fd: u32, op: u32, loss: Loss) {
     let record = GapRecord {
         header: RecordHeader {
             kind: KIND_GAP,
-            pid: (call.id >> 32) as u32,
+            pid: (moved.id >> 32) as u32,
             time_ns: now(),
         },
-        object,
+        object: moved.object,
         stream,
         lost_bytes,
         bytes,
-        op,
+        op: moved.op,
         reasons,
         lost_count,
-        syscall: call.number as u32,
+        syscall: moved.number,
     };
     // If this record is lost, the next chunk of the stream or the reader's look at the table tells the gap.
-    emit::payload(&raw const record, size_of::<GapRecord>() as u64);
+    emit::payload::<_, { size_of::<GapRecord>() as i32 }>(&raw const record, size_of::<GapRecord>() as u64);
 }
 
 #[inline(always)]
-fn end_of_file(object: u64, value: *mut StreamValue, id: u64) {
+pub fn end_of_file(object: u64, value: *mut StreamValue, id: u64) {
     // SAFETY: a valid entry, see `watched`.
     let stream = unsafe { (*value).id };
     let record = EofRecord {
@@ -365,7 +423,7 @@ fn end_of_file(object: u64, value: *mut StreamValue, id: u64) {
 
 /// Counts every use of io_uring by an endpoint and tells the first of each process.
 #[inline(always)]
-fn uring(id: u64, mark: *mut u8) {
+pub fn uring(id: u64, mark: *mut u8) {
     count(Loss::UnsupportedUring);
     // SAFETY: a valid byte of the array. See the user side's `marks.rs` for the race with its writes.
     unsafe {

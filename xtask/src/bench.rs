@@ -5,6 +5,12 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::host::{self, cargo, is_root, must};
+use crate::vm;
+
+/// The one benchmark that boots a guest.
+const OVERHEAD: &str = "overhead";
+/// Its rounds, unless others are asked for.
+const OVERHEAD_ROUNDS: u32 = 5;
 
 /// Which benchmark.
 #[derive(clap::Args)]
@@ -75,11 +81,21 @@ const BENCHES: &[Bench] = &[
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some(name) = &arguments.name else {
+        println!(
+            "{OVERHEAD:<12} what processes that have nothing to do with MCP pay (in a guest; -- ROUNDS)"
+        );
         for bench in BENCHES {
             println!("{:<12} {}", bench.name, bench.about);
         }
         return Ok(());
     };
+    if name == OVERHEAD {
+        let rounds = arguments
+            .rest
+            .first()
+            .map_or(Ok(OVERHEAD_ROUNDS), |text| text.parse())?;
+        return vm::overhead::run(rounds);
+    }
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
         bail!("no benchmark is called `{name}`; `cargo xtask bench` lists them");
     };

@@ -15,6 +15,7 @@ mod setup;
 mod suite;
 mod tidy;
 mod train;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Fit the weights of the wording signal from the texts in detect/corpus.
     Train(train::Arguments),
+    /// Run the kernel-dependent tests on other kernels, under qemu.
+    Vm(vm::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Ebpf(options) => ebpf::run(options),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Train(arguments) => train::run(&arguments),
+        Command::Vm(arguments) => vm::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

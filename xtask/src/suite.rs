@@ -9,7 +9,7 @@ mod step;
 use anyhow::{Result, bail};
 
 use crate::host::{self, cargo, has, is_root};
-use crate::{ebpf, fuzz, setup, tidy};
+use crate::{ebpf, fuzz, setup, tidy, vm};
 pub(crate) use outcome::Outcome;
 use step::{commands, function, skipped, tests};
 
@@ -26,6 +26,8 @@ struct Step {
     run: fn() -> Outcome,
 }
 
+/// Rounds of the overhead benchmark: its figures repeat to a few thousandths.
+const OVERHEAD_ROUNDS: u32 = 3;
 /// Seconds of fuzzing per target.
 const FUZZ_SMOKE: u32 = 10;
 
@@ -139,6 +141,14 @@ const STEPS: &[Step] = &[
                 })
             })
         },
+    },
+    Step {
+        name: "kernels",
+        run: || vm::matrix(&vm::Arguments::everything()).unwrap_or_else(|error| function(|| Err(error))),
+    },
+    Step {
+        name: "overhead",
+        run: || function(|| vm::overhead::guest(OVERHEAD_ROUNDS)),
     },
     Step {
         name: "fuzz",

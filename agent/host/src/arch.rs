@@ -1,4 +1,20 @@
-//! The architecture: the program that the self-test runs.
+//! The architecture: the program that the self-test runs, and the names of system calls' functions.
+
+/// The function of a system call, by the call's name.
+#[cfg(target_arch = "x86_64")]
+macro_rules! call {
+    ($name:literal) => {
+        concat!("__x64_sys_", $name)
+    };
+}
+/// See above.
+#[cfg(target_arch = "aarch64")]
+macro_rules! call {
+    ($name:literal) => {
+        concat!("__arm64_sys_", $name)
+    };
+}
+pub(crate) use call;
 
 /// A static executable that copies one byte from standard input to standard output and ends. `None` where nobody
 /// wrote one; `cat` serves then.

@@ -1,7 +1,7 @@
 //! A bounded reader of BTF, the kernel's type information.
 //!
-//! aya parses BTF as well but keeps struct members to itself. This reader knows exactly one thing: at which byte a
-//! member lies, through anonymous structs and unions. It trusts nothing: every length and index is checked, the
+//! aya parses BTF as well but keeps struct members to itself. This reader knows three things: at which byte a member
+//! lies, through anonymous structs and unions; the number of a function; the value of an enumerator. It trusts nothing: every length and index is checked, the
 //! nesting is bounded, and no input makes it panic or loop (`/sys/kernel/btf/vmlinux` is root's, but a custom
 //! file may be given).
 //!
@@ -24,6 +24,8 @@ const HEADER_LEN: usize = 24;
 
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
+const KIND_ENUM: u32 = 6;
+const KIND_FUNCTION: u32 = 12;
 
 /// Why type information was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -167,6 +169,36 @@ impl Btf {
     pub fn size_of(&self, structure: &str) -> Option<u32> {
         let &id = self.structs.get(structure.as_bytes())?.first()?;
         Some(self.head(id)?.size_or_type)
+    }
+
+    /// The number of a function's type record: what a call of a kernel function names it by. `None` if the kernel
+    /// has no function of this name that programs may be attached to or call.
+    pub fn function(&self, name: &str) -> Option<u32> {
+        self.named(KIND_FUNCTION, name)
+    }
+
+    /// The value of an enumerator of a named enumeration.
+    pub fn enumerator(&self, enumeration: &str, name: &str) -> Option<u32> {
+        let id = self.named(KIND_ENUM, enumeration)?;
+        let count = usize::try_from(self.head(id)?.vlen()).ok()?;
+        let base = self.position(id)? + 12;
+        (0..count).find_map(|index| {
+            let at = base + index * 8;
+            let found = string(&self.bytes, &self.strings, u32_at(&self.bytes, at)?)?;
+            (found == name.as_bytes())
+                .then(|| u32_at(&self.bytes, at + 4))
+                .flatten()
+        })
+    }
+
+    /// The first type of this kind and name. Looks at every type.
+    fn named(&self, kind: u32, name: &str) -> Option<u32> {
+        let count = u32::try_from(self.types.len()).ok()?;
+        (1..=count).find(|&id| {
+            self.head(id).is_some_and(|head| {
+                head.kind() == kind && string(&self.bytes, &self.strings, head.name) == Some(name.as_bytes())
+            })
+        })
     }
 
     fn path_offset(&self, structure: u32, path: &str) -> Option<u32> {
@@ -361,6 +393,21 @@ mod tests {
     }
 
     #[test]
+    fn functions_and_enumerators_are_found_by_name() {
+        let mut builder = Builder::default();
+        let name = builder.name("kind");
+        let (first, second) = (builder.name("FIRST"), builder.name("SECOND"));
+        builder.record(&[name, 6 << 24 | 2, 4, first, 0, second, 7]);
+        let function = builder.name("kind");
+        builder.record(&[function, 12 << 24, 1]);
+        let btf = Btf::parse(builder.build()).expect("valid");
+        assert_eq!(btf.enumerator("kind", "SECOND"), Some(7));
+        assert_eq!(btf.enumerator("kind", "THIRD"), None);
+        assert_eq!(btf.enumerator("other", "FIRST"), None);
+        assert_eq!((btf.function("kind"), btf.function("FIRST")), (Some(2), None));
+    }
+
+    #[test]
     fn a_type_that_contains_itself_ends() {
         let mut builder = Builder::default();
         builder.composite(KIND_STRUCT, "loop", false, &[("", 1, 0), ("", 1, 0)]);
@@ -405,6 +452,8 @@ mod tests {
                 for path in ["first", "b", "c", "in.x", "bits", "missing"] {
                     btf.member_offset("outer", path);
                 }
+                btf.enumerator("outer", "first");
+                btf.function("outer");
             }
         }
 

@@ -1,7 +1,7 @@
 //! The handle that changes what is watched while the sensor runs.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aya::maps::{Array, MapData, PerCpuArray};
@@ -16,20 +16,34 @@ use crate::losses::{ForcedStage, LossCount, PROGRAM_RECURSION, UserLosses, reaso
 use crate::marks::MarkTable;
 use crate::options::SensorError;
 use crate::procs;
-use crate::programs::{LIFECYCLE, PAYLOAD_TRACEPOINT, PREPARE, Programs};
+use crate::programs::{LIFECYCLE, PREPARE, PayloadMethod, Programs};
 use crate::streams::{StreamTable, Watch, WatchedStream};
+
+/// What a probe is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeRole {
+    /// Processes that come and go. Always attached.
+    Lifecycle,
+    /// Watches a new server's streams a little earlier. Kernels before 6.10 do not have its tracepoint, and there
+    /// dup2 serves.
+    Early,
+    /// What passes on watched streams. Attached while there may be something to see.
+    Payload,
+}
 
 /// State of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeState {
     /// Program name.
     pub name: &'static str,
-    /// Where it attaches.
+    /// Where it attaches: a tracepoint or a function of the kernel.
     pub tracepoint: &'static str,
     /// Attached now.
     pub attached: bool,
     /// An event was provoked and came back right at start.
     pub proved: bool,
+    /// What it is for.
+    pub role: ProbeRole,
 }
 
 /// Use of one bounded table.
@@ -58,6 +72,8 @@ pub(crate) struct Inner {
     pub(crate) payload_on: Arc<AtomicBool>,
     pub(crate) wake: OwnedFd,
     pub(crate) proved: AtomicBool,
+    /// Losses that the self-test provoked: calls that move bytes past memory.
+    pub(crate) provoked: AtomicU64,
 }
 
 impl std::fmt::Debug for Inner {
@@ -198,9 +214,15 @@ impl SensorControl {
     pub fn losses(&self) -> Vec<LossCount> {
         let kernel = Loss::ALL.iter().map(|&loss| {
             let values = self.0.counters.get(&(loss as u32), 0);
+            let counted = values.map_or(0, |cpus| cpus.iter().sum());
+            let provoked = if loss == Loss::UnsupportedSplice {
+                self.0.provoked.load(Ordering::Relaxed)
+            } else {
+                0
+            };
             LossCount {
                 reason: reason_of(loss),
-                count: values.map_or(0, |cpus| cpus.iter().sum()),
+                count: u64::saturating_sub(counted, provoked),
             }
         });
         let recursion = LossCount {
@@ -263,26 +285,33 @@ impl SensorControl {
             tracepoint,
             attached: true,
             proved,
+            role: ProbeRole::Lifecycle,
         });
-        let payload = ProbeState {
-            name: self.0.programs.payload_program(),
-            tracepoint: PAYLOAD_TRACEPOINT,
-            attached: self.payload_attached(),
-            proved,
-        };
+        let payload = self.0.programs.payload_states(proved);
         let prepare = ProbeState {
             name: PREPARE.0,
             tracepoint: PREPARE.1,
             attached: self.0.programs.has_prepare(),
             proved: proved && self.0.programs.has_prepare(),
+            role: ProbeRole::Early,
         };
-        lifecycle.chain([prepare, payload]).collect()
+        lifecycle.chain([prepare]).chain(payload).collect()
     }
 
     /// What every running process has open (descriptors 0 to 2, and every pipe and AF_UNIX socket), for servers
     /// that run already and for who holds the far end of what. Walks every descriptor of the host.
     pub fn adopt(&self) -> Result<Descriptors, SensorError> {
         Ok(Descriptors::from_records(&self.0.programs.iterate_descriptors()?))
+    }
+
+    /// How payload is read, and why so.
+    pub fn payload_method(&self) -> PayloadMethod {
+        self.0.programs.payload_method()
+    }
+
+    /// Why single calls are carried up to about 16 MiB only, if they are: the kernel's refusal of `bpf_loop`.
+    pub fn loop_refused(&self) -> Option<String> {
+        self.0.programs.loop_refused()
     }
 
     /// Why [`SensorControl::adopt`] cannot work here, if it cannot.

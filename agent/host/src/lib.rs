@@ -10,10 +10,12 @@ pub mod clock;
 mod control;
 pub mod doctor;
 mod event;
+mod functions;
 mod heartbeat;
 pub mod hold;
 pub mod inet;
 pub mod inject;
+mod iterators;
 mod loader;
 mod losses;
 mod marks;
@@ -22,6 +24,8 @@ pub mod offsets;
 mod options;
 mod order;
 pub mod peer;
+mod placeholder;
+mod preemption;
 pub mod priority;
 pub mod procs;
 mod programs;
@@ -33,14 +37,15 @@ mod sensor;
 mod streams;
 mod sweep;
 
-pub use control::{MapUse, ProbeState, SensorControl};
+pub use control::{MapUse, ProbeRole, ProbeState, SensorControl};
 pub use doctor::{Fact, Standing};
 pub use event::{
     Chunk, ExecReport, FdKind, FdShape, LossReason, LossStage, Marks, Object, Op, SensorEvent, StreamId,
     StreamKey, far_keys,
 };
 pub use losses::{ForcedStage, LossCount};
-pub use options::{OBJECT_ENV, RING_MAX, RING_MIN, SensorError, SensorOptions};
+pub use options::{BACKEND_ENV, Backend, OBJECT_ENV, RING_MAX, RING_MIN, SensorError, SensorOptions};
+pub use programs::PayloadMethod;
 pub use queue::SensorEvents;
 pub use sensor::Sensor;
 pub use streams::{Watch, WatchedStream};

@@ -1,22 +1,24 @@
 //! From options to loaded maps and programs.
 
-use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::{Ebpf, EbpfLoader};
+use kams_sensor_abi::function::{ITERATORS_SYMBOL, Iterators, SLOTS};
 use kams_sensor_abi::offsets::OFFSETS_SYMBOL;
 use kams_sensor_abi::stream::{StreamKey, StreamValue};
 
 use crate::btf::{self, Btf};
 use crate::heartbeat::Heartbeat;
 use crate::hold::{self, HoldTable};
+use crate::iterators;
 use crate::marks::MarkTable;
 use crate::offsets;
-use crate::options::{RING_MAX, RING_MIN, SensorError, SensorOptions};
-use crate::programs::Programs;
+use crate::options::{Backend, RING_MAX, RING_MIN, SensorError, SensorOptions};
+use crate::placeholder;
+use crate::programs::{Programs, Terms};
 use crate::streams::StreamTable;
 
 /// The kernel object that `cargo xtask ebpf` built; its manifest lies beside it.
@@ -82,21 +84,33 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
             missing: missing.join(", "),
         });
     }
-    let object: Cow<'static, [u8]> = match &options.object {
-        None => OBJECT.into(),
-        Some(path) => std::fs::read(path)
-            .map_err(|source| SensorError::Object {
-                path: path.clone(),
-                source,
-            })?
-            .into(),
+    let mut object = match &options.object {
+        None => OBJECT.to_vec(),
+        Some(path) => std::fs::read(path).map_err(|source| SensorError::Object {
+            path: path.clone(),
+            source,
+        })?,
     };
-    let offsets = offsets::resolve(&kernel_btf()?)?;
+    let types = kernel_btf()?;
+    let offsets = offsets::resolve(&types)?;
+    let iterators = iterators::resolve(&types);
+    placeholder::fill(&mut object, &types, options.force_bounded);
+    let slots = if options.backend == Backend::Auto {
+        SLOTS
+    } else {
+        1
+    };
     raise_memlock();
     let mut ebpf = EbpfLoader::new()
         .override_global(OFFSETS_SYMBOL, &offsets, true)
+        .override_global(
+            ITERATORS_SYMBOL,
+            iterators.as_ref().unwrap_or(&Iterators::UNRESOLVED),
+            true,
+        )
         .map_max_entries("EVENTS", options.ring_bytes)
         .map_max_entries("STREAMS", options.max_streams.max(2))
+        .map_max_entries("CARRY", slots)
         .load(&object)
         .map_err(|error| SensorError::Refused {
             what: "the kernel object".into(),
@@ -104,7 +118,6 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
             remedy: "run `kams doctor`; if it names nothing, please report the kernel's version",
         })?;
     let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(|error| map_error("EVENTS", &error))?;
-    // The map must stay open until the programs that name it are loaded: to the end of this function.
     let marks_map = take(&mut ebpf, "MARKS")?;
     let marks = map_marks(&marks_map)?;
     let streams: HashMap<MapData, StreamKey, StreamValue> = take(&mut ebpf, "STREAMS")?
@@ -128,7 +141,16 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
         let flush: KernelLog = Box::new(move || logger.flush());
         flush
     });
-    let programs = Programs::load(ebpf, options.force_bounded)?;
+    let duties = take(&mut ebpf, "DUTIES")?
+        .try_into()
+        .map_err(|error| map_error("DUTIES", &error))?;
+    let terms = Terms {
+        types: &types,
+        iterators: iterators.map(|_resolved| ()),
+        as_old_kernel: options.force_bounded,
+        backend: options.backend,
+    };
+    let programs = Programs::load(ebpf, duties, marks_map, &terms)?;
     Ok(Loaded {
         programs,
         ring,

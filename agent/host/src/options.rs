@@ -9,6 +9,29 @@ pub const RING_MAX: u32 = 1024 * 1024 * 1024;
 /// Name of the environment variable that replaces the embedded kernel object by a file.
 pub const OBJECT_ENV: &str = "KAMS_SENSOR_OBJECT";
 
+/// Name of the environment variable that, set to `system-calls`, keeps the sensor from using programs at functions.
+pub const BACKEND_ENV: &str = "KAMS_SENSOR_BACKEND";
+
+/// How payload is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// At the ends of the functions of pipes and AF_UNIX streams where this kernel allows it and each proves to work;
+    /// for the rest at the exit of system calls.
+    #[default]
+    Auto,
+    /// At the exit of system calls only (tests).
+    SystemCalls,
+}
+
+impl Backend {
+    fn of_environment() -> Self {
+        match std::env::var(BACKEND_ENV).as_deref() {
+            Ok("system-calls") => Self::SystemCalls,
+            _ => Self::Auto,
+        }
+    }
+}
+
 /// Settings of the sensor.
 #[derive(Clone, Debug)]
 pub struct SensorOptions {
@@ -25,6 +48,8 @@ pub struct SensorOptions {
     pub pin: Option<PathBuf>,
     /// Do without `bpf_loop` and `sched_prepare_exec` even where the kernel has them (tests).
     pub force_bounded: bool,
+    /// How payload is read. Defaults to what [`BACKEND_ENV`] says.
+    pub backend: Backend,
 }
 
 impl Default for SensorOptions {
@@ -36,6 +61,7 @@ impl Default for SensorOptions {
             object: std::env::var_os(OBJECT_ENV).map(PathBuf::from),
             pin: None,
             force_bounded: false,
+            backend: Backend::of_environment(),
         }
     }
 }

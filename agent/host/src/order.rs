@@ -11,7 +11,7 @@ use crate::event::{SensorEvent, StreamId};
 use crate::record::Record;
 
 /// A watched child that never runs a new image is taken as it is after this time.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Most streams remembered as checked; beyond that they are checked again, which costs one look at the table each.
 const CHECKED_MAX: usize = 64 * 1024;
 

@@ -4,10 +4,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aya::Ebpf;
+use aya::maps::{Array, Map, MapData};
 use aya::programs::raw_trace_point::RawTracePointLinkId;
-use aya::programs::{Iter, ProgramError, RawTracePoint};
+use aya::programs::{FExit, Iter, ProgramError, RawTracePoint};
+use kams_sensor_abi::function::DUTY_ALL;
 
-use crate::options::SensorError;
+use crate::btf::Btf;
+use crate::control::{ProbeRole, ProbeState};
+use crate::functions::{self, Functions};
+use crate::options::{Backend, SensorError};
+use crate::preemption::Preemption;
 
 /// The lifecycle programs: name in the object, tracepoint.
 pub(crate) const LIFECYCLE: [(&str, &str); 3] = [
@@ -21,39 +27,81 @@ pub(crate) const PREPARE: (&str, &str) = ("prepare_exec", "sched_prepare_exec");
 pub(crate) const PAYLOAD_LOOP: &str = "payload_loop";
 /// Payload program with bounded loops only.
 pub(crate) const PAYLOAD_BOUNDED: &str = "payload_bounded";
+/// Does the work of [`PAYLOAD_LOOP`] where the kernel skipped it.
+pub(crate) const PAYLOAD_RESCUE: &str = "payload_rescue";
 /// Tracepoint of the payload programs.
 pub(crate) const PAYLOAD_TRACEPOINT: &str = "sys_exit";
 /// Iterator over the descriptors of every process.
 pub(crate) const DESCRIPTORS: &str = "descriptors";
 
-const REMEDY_VERIFIER: &str =
+pub(crate) const REMEDY_VERIFIER: &str =
     "this kernel is not supported by this build; please report its version with the output of `kams doctor`";
-const REMEDY_ATTACH: &str = "check that the kernel has CONFIG_BPF_EVENTS and CONFIG_TRACEPOINTS";
+pub(crate) const REMEDY_ATTACH: &str = "check that the kernel has CONFIG_BPF_EVENTS and CONFIG_TRACEPOINTS";
+
+/// What is known of the kernel and asked for.
+pub(crate) struct Terms<'a> {
+    pub(crate) types: &'a Btf,
+    /// Whether programs at functions know their way, or why not.
+    pub(crate) iterators: Result<(), String>,
+    /// Without `bpf_loop` and `sched_prepare_exec`.
+    pub(crate) as_old_kernel: bool,
+    pub(crate) backend: Backend,
+}
+
+/// The program at the exit of system calls.
+struct AtExit {
+    name: &'static str,
+    /// [`PAYLOAD_RESCUE`] is loaded.
+    rescue: bool,
+    rescue_link: Option<RawTracePointLinkId>,
+    /// Why it does without `bpf_loop`, if it does.
+    without_loop: Option<String>,
+    link: Option<RawTracePointLinkId>,
+}
 
 struct Loaded {
     ebpf: Ebpf,
-    payload_link: Option<RawTracePointLinkId>,
-    /// Programs whose skipped runs count as loss.
-    watched: Vec<&'static str>,
+    functions: Functions,
+    /// Loaded when there is something left for it to do.
+    at_exit: Option<AtExit>,
+    duties: Array<MapData, u64>,
+    /// A map must stay open as long as programs that name it may be loaded.
+    _marks: Map,
+    /// Payload programs are attached.
+    on: bool,
+    /// Everything was unloaded.
+    gone: bool,
 }
 
 /// Every loaded program.
 pub(crate) struct Programs {
     loaded: Mutex<Loaded>,
-    payload: &'static str,
+    as_old_kernel: bool,
+    preemption: Preemption,
     prepare: bool,
     iterator: Option<String>,
+}
+
+/// How payload is read, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PayloadMethod {
+    /// Some of it is read at the ends of functions.
+    pub at_functions: bool,
+    /// Some of it is read at the exit of system calls.
+    pub at_system_calls: bool,
+    /// Why it is not all read at functions.
+    pub reasons: Vec<String>,
 }
 
 impl std::fmt::Debug for Programs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Programs")
-            .field("payload", &self.payload)
+            .field("prepare", &self.prepare)
             .finish_non_exhaustive()
     }
 }
 
-fn refused(what: &str, error: &ProgramError, remedy: &'static str) -> SensorError {
+pub(crate) fn refused(what: &str, error: &ProgramError, remedy: &'static str) -> SensorError {
     let detail = match error {
         // The verifier's log can be megabytes; its end says what was wrong.
         ProgramError::LoadError {
@@ -96,8 +144,12 @@ fn load_raw_tracepoint(ebpf: &mut Ebpf, name: &str) -> Result<(), SensorError> {
 
 impl Programs {
     /// Loads every program and attaches the lifecycle ones.
-    pub(crate) fn load(mut ebpf: Ebpf, as_old_kernel: bool) -> Result<Self, SensorError> {
-        let mut watched = Vec::with_capacity(4);
+    pub(crate) fn load(
+        mut ebpf: Ebpf,
+        duties: Array<MapData, u64>,
+        marks: Map,
+        terms: &Terms<'_>,
+    ) -> Result<Self, SensorError> {
         for (name, tracepoint) in LIFECYCLE {
             load_raw_tracepoint(&mut ebpf, name)?;
             raw_tracepoint(&mut ebpf, name)?
@@ -109,33 +161,32 @@ impl Programs {
                         REMEDY_ATTACH,
                     )
                 })?;
-            watched.push(name);
         }
-        // Optional: without it the payload program watches at dup2.
+        // Optional: without it streams are watched at dup2.
         let (name, tracepoint) = PREPARE;
         load_raw_tracepoint(&mut ebpf, name)?;
-        let prepare = !as_old_kernel && raw_tracepoint(&mut ebpf, name)?.attach(tracepoint).is_ok();
-        if prepare {
-            watched.push(name);
-        }
-        let payload = if !as_old_kernel && load_raw_tracepoint(&mut ebpf, PAYLOAD_LOOP).is_ok() {
-            PAYLOAD_LOOP
-        } else {
-            load_raw_tracepoint(&mut ebpf, PAYLOAD_BOUNDED)?;
-            PAYLOAD_BOUNDED
-        };
-        watched.push(payload);
-        let iterator = load_iterator(&mut ebpf).err();
-        Ok(Self {
+        let prepare = !terms.as_old_kernel && raw_tracepoint(&mut ebpf, name)?.attach(tracepoint).is_ok();
+        let aya_types = aya::Btf::from_sys_fs().map_err(|error| error.to_string());
+        let preemption = Preemption::of_running_kernel(terms.types);
+        let functions = load_functions(&mut ebpf, terms, aya_types.as_ref(), prepare, preemption);
+        let iterator = aya_types.and_then(|types| load_iterator(&mut ebpf, &types)).err();
+        let programs = Self {
             loaded: Mutex::new(Loaded {
                 ebpf,
-                payload_link: None,
-                watched,
+                functions,
+                at_exit: None,
+                duties,
+                _marks: marks,
+                on: false,
+                gone: false,
             }),
-            payload,
+            as_old_kernel: terms.as_old_kernel,
+            preemption,
             prepare,
             iterator,
-        })
+        };
+        programs.settle()?;
+        Ok(programs)
     }
 
     fn lock(&self) -> MutexGuard<'_, Loaded> {
@@ -143,9 +194,91 @@ impl Programs {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which payload program is used.
-    pub(crate) const fn payload_program(&self) -> &'static str {
-        self.payload
+    /// Divides the duties: what programs at functions do not take over, the one at the exit of system calls does.
+    fn settle(&self) -> Result<(), SensorError> {
+        let mut loaded = self.lock();
+        let loaded = &mut *loaded;
+        let taken = loaded.functions.possible();
+        loaded
+            .duties
+            .set(0, taken, 0)
+            .map_err(|error| SensorError::Refused {
+                what: "to divide the duties of the payload programs".into(),
+                detail: error.to_string(),
+                remedy: "run `kams doctor`",
+            })?;
+        if taken != DUTY_ALL && loaded.at_exit.is_none() {
+            loaded.at_exit = Some(load_at_exit(
+                &mut loaded.ebpf,
+                self.as_old_kernel,
+                self.preemption.at_tracepoints && self.preemption.can_hold,
+            )?);
+        }
+        Ok(())
+    }
+
+    /// Duties that programs at functions have, or are to prove that they can have.
+    pub(crate) fn function_duties(&self) -> u64 {
+        self.lock().functions.possible()
+    }
+
+    /// Attaches the programs at functions, to prove them; those for named pipes if `fifos`.
+    pub(crate) fn attach_functions(&self, fifos: bool) -> Result<(), SensorError> {
+        let mut loaded = self.lock();
+        let Loaded { functions, ebpf, .. } = &mut *loaded;
+        functions.attach(ebpf, fifos)
+    }
+
+    /// Detaches them.
+    pub(crate) fn detach_functions(&self) -> Result<(), SensorError> {
+        let mut loaded = self.lock();
+        let Loaded { functions, ebpf, .. } = &mut *loaded;
+        functions.detach(ebpf)
+    }
+
+    /// Whether there are programs for named pipes.
+    pub(crate) fn have_fifos(&self) -> bool {
+        self.lock().functions.have_fifos()
+    }
+
+    /// Does without the programs for named pipes.
+    pub(crate) fn drop_fifos(&self) {
+        let mut loaded = self.lock();
+        let Loaded { functions, ebpf, .. } = &mut *loaded;
+        functions.drop_fifos(ebpf);
+    }
+
+    /// Leaves duties to the program at the exit of system calls.
+    pub(crate) fn refuse_functions(&self, duties: u64, why: &str) -> Result<(), SensorError> {
+        {
+            let mut loaded = self.lock();
+            let Loaded { functions, ebpf, .. } = &mut *loaded;
+            functions.refuse(ebpf, duties, why);
+        }
+        self.settle()
+    }
+
+    /// How payload is read.
+    pub(crate) fn payload_method(&self) -> PayloadMethod {
+        let loaded = self.lock();
+        PayloadMethod {
+            at_functions: loaded.functions.possible() != 0,
+            at_system_calls: loaded.at_exit.is_some(),
+            reasons: loaded.functions.reasons().map(str::to_owned).collect(),
+        }
+    }
+
+    /// The state of every payload program; `proved` says whether the self-test is over.
+    pub(crate) fn payload_states(&self, proved: bool) -> Vec<ProbeState> {
+        let loaded = self.lock();
+        let at_exit = loaded.at_exit.iter().map(|one| ProbeState {
+            name: one.name,
+            tracepoint: PAYLOAD_TRACEPOINT,
+            attached: one.link.is_some(),
+            proved,
+            role: ProbeRole::Payload,
+        });
+        loaded.functions.states(proved).chain(at_exit).collect()
     }
 
     /// Whether [`PREPARE`] is attached.
@@ -153,51 +286,108 @@ impl Programs {
         self.prepare
     }
 
+    /// Why single calls are carried in part only, if they are.
+    pub(crate) fn loop_refused(&self) -> Option<String> {
+        let loaded = self.lock();
+        let at_exit = loaded.at_exit.as_ref().and_then(|one| one.without_loop.clone());
+        let bounded = loaded.functions.names().any(|name| name.ends_with("_bounded"));
+        at_exit.or_else(|| bounded.then(|| "the kernel refused it".to_owned()))
+    }
+
     /// Why the descriptor iterator is not available, if it is not.
     pub(crate) fn iterator_refused(&self) -> Option<&str> {
         self.iterator.as_deref()
     }
 
-    /// Attaches the payload program; `false` if it was attached already.
+    /// Attaches the payload programs; `false` if they were attached already.
     pub(crate) fn attach_payload(&self) -> Result<bool, SensorError> {
         let mut loaded = self.lock();
-        if loaded.payload_link.is_some() {
+        if loaded.on {
             return Ok(false);
         }
-        let link = raw_tracepoint(&mut loaded.ebpf, self.payload)?
-            .attach(PAYLOAD_TRACEPOINT)
-            .map_err(|error| refused("to attach the payload program to sys_exit", &error, REMEDY_ATTACH))?;
-        loaded.payload_link = Some(link);
+        if loaded.gone {
+            return Err(SensorError::Refused {
+                what: "to attach the payload programs".into(),
+                detail: "they were unloaded".into(),
+                remedy: "start the sensor again",
+            });
+        }
+        let Loaded {
+            ebpf,
+            functions,
+            at_exit,
+            on,
+            ..
+        } = &mut *loaded;
+        functions.attach(ebpf, true)?;
+        if let Some(at_exit) = at_exit {
+            let mut attach = |name| {
+                raw_tracepoint(ebpf, name)?
+                    .attach(PAYLOAD_TRACEPOINT)
+                    .map_err(|error| refused(&format!("to attach {name} to sys_exit"), &error, REMEDY_ATTACH))
+            };
+            at_exit.link = Some(attach(at_exit.name)?);
+            if at_exit.rescue {
+                // Tracepoints run their programs in the order of attaching.
+                at_exit.rescue_link = Some(attach(PAYLOAD_RESCUE)?);
+            }
+        }
+        *on = true;
         Ok(true)
     }
 
-    /// Detaches the payload program; `false` if it was not attached.
+    /// Detaches the payload programs; `false` if they were not attached.
     pub(crate) fn detach_payload(&self) -> Result<bool, SensorError> {
         let mut loaded = self.lock();
-        let Some(link) = loaded.payload_link.take() else {
+        let Loaded {
+            ebpf,
+            functions,
+            at_exit,
+            on,
+            ..
+        } = &mut *loaded;
+        if !std::mem::take(on) {
             return Ok(false);
-        };
-        raw_tracepoint(&mut loaded.ebpf, self.payload)?
-            .detach(link)
-            .map_err(|error| refused("to detach the payload program", &error, REMEDY_ATTACH))?;
+        }
+        functions.detach(ebpf)?;
+        if let Some(at_exit) = at_exit {
+            let links = [
+                (PAYLOAD_RESCUE, at_exit.rescue_link.take()),
+                (at_exit.name, at_exit.link.take()),
+            ];
+            for (name, link) in links {
+                let Some(link) = link else { continue };
+                raw_tracepoint(ebpf, name)?
+                    .detach(link)
+                    .map_err(|error| refused(&format!("to detach {name}"), &error, REMEDY_ATTACH))?;
+            }
+        }
         Ok(true)
     }
 
     pub(crate) fn payload_attached(&self) -> bool {
-        self.lock().payload_link.is_some()
+        self.lock().on
     }
 
     /// Detaches and unloads every program.
     pub(crate) fn unload(&self) {
         let mut loaded = self.lock();
-        loaded.payload_link = None;
-        let names: Vec<&str> = LIFECYCLE
-            .iter()
-            .map(|&(name, _)| name)
-            .chain([self.payload])
-            .collect();
-        for name in names {
-            if let Ok(program) = raw_tracepoint(&mut loaded.ebpf, name) {
+        let Loaded {
+            ebpf,
+            functions,
+            at_exit,
+            on,
+            gone,
+            ..
+        } = &mut *loaded;
+        (*on, *gone) = (false, true);
+        functions.unload(ebpf);
+        let at_exit = at_exit.as_mut().map(|one| {
+            (one.link, one.rescue_link) = (None, None);
+            one.name
+        });
+        for name in lifecycle_names().chain([PAYLOAD_RESCUE]).chain(at_exit) {
+            if let Ok(program) = raw_tracepoint(ebpf, name) {
                 // Unloading a second time answers with an error; there is nothing to do then.
                 let _unloaded_before = program.unload();
             }
@@ -207,14 +397,18 @@ impl Programs {
     /// Runs the kernel skipped because the program was already running on that CPU.
     pub(crate) fn recursion_misses(&self) -> u64 {
         let loaded = self.lock();
-        loaded
-            .watched
-            .iter()
-            .filter_map(|name| {
-                let program: &RawTracePoint = loaded.ebpf.program(name)?.try_into().ok()?;
-                program.fd().ok().map(|fd| recursion_misses(fd.as_fd()))
-            })
-            .sum()
+        // What another program does in its stead is not lost.
+        let last_resort = |one: &AtExit| if one.rescue { PAYLOAD_RESCUE } else { one.name };
+        let at_exit = loaded.at_exit.iter().map(last_resort);
+        let raw = lifecycle_names().chain(at_exit).filter_map(|name| {
+            let program: &RawTracePoint = loaded.ebpf.program(name)?.try_into().ok()?;
+            program.fd().ok().map(|fd| recursion_misses(fd.as_fd()))
+        });
+        let functions = loaded.functions.last_resorts().filter_map(|name| {
+            let program: &FExit = loaded.ebpf.program(name)?.try_into().ok()?;
+            program.fd().ok().map(|fd| recursion_misses(fd.as_fd()))
+        });
+        raw.chain(functions).sum()
     }
 
     /// One pass of the descriptor iterator, raw.
@@ -252,8 +446,66 @@ impl Programs {
     }
 }
 
-fn load_iterator(ebpf: &mut Ebpf) -> Result<(), String> {
-    let btf = aya::Btf::from_sys_fs().map_err(|error| error.to_string())?;
+fn lifecycle_names() -> impl Iterator<Item = &'static str> {
+    LIFECYCLE.iter().map(|&(name, _)| name).chain([PREPARE.0])
+}
+
+fn load_functions(
+    ebpf: &mut Ebpf,
+    terms: &Terms<'_>,
+    aya_types: Result<&aya::Btf, &String>,
+    prepare: bool,
+    preemption: Preemption,
+) -> Functions {
+    let usable = match (terms.backend, &terms.iterators, aya_types) {
+        (Backend::SystemCalls, ..) => Err("they are not to be used".to_owned()),
+        (_, Err(why), _) | (_, _, Err(why)) => Err(why.clone()),
+        (_, Ok(()), Ok(types)) => match preemption.forbids_functions() {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(types),
+        },
+    };
+    match usable {
+        Err(why) => Functions::none(why),
+        Ok(aya_types) => Functions::load(
+            ebpf,
+            &functions::Terms {
+                types: terms.types,
+                aya_types,
+                bounded: terms.as_old_kernel,
+                prepare,
+                preempted: preemption.at_functions,
+            },
+        ),
+    }
+}
+
+fn load_at_exit(ebpf: &mut Ebpf, as_old_kernel: bool, preempted: bool) -> Result<AtExit, SensorError> {
+    let with_loop = if as_old_kernel {
+        Err("not to be used".to_owned())
+    } else {
+        load_raw_tracepoint(ebpf, PAYLOAD_LOOP).map_err(|error| error.to_string())
+    };
+    let name = if with_loop.is_ok() {
+        PAYLOAD_LOOP
+    } else {
+        load_raw_tracepoint(ebpf, PAYLOAD_BOUNDED)?;
+        PAYLOAD_BOUNDED
+    };
+    let rescue = preempted && name == PAYLOAD_LOOP;
+    if rescue {
+        load_raw_tracepoint(ebpf, PAYLOAD_RESCUE)?;
+    }
+    Ok(AtExit {
+        name,
+        rescue,
+        rescue_link: None,
+        without_loop: with_loop.err(),
+        link: None,
+    })
+}
+
+fn load_iterator(ebpf: &mut Ebpf, types: &aya::Btf) -> Result<(), String> {
     let program = ebpf
         .program_mut(DESCRIPTORS)
         .ok_or("the kernel object does not hold it")?;
@@ -261,7 +513,7 @@ fn load_iterator(ebpf: &mut Ebpf) -> Result<(), String> {
         .try_into()
         .map_err(|error: ProgramError| error.to_string())?;
     iterator
-        .load("task_file", &btf)
+        .load("task_file", types)
         .map_err(|error| refused("program descriptors", &error, REMEDY_VERIFIER).to_string())
 }
 

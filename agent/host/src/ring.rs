@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use aya::maps::{MapData, PerCpuArray, RingBuf};
 use kams_sensor_abi::loss::Loss;
 
+use crate::control::SensorControl;
 use crate::event::{Marks, SensorEvent, StreamId, StreamKey};
 use crate::loader::KernelLog;
-use crate::losses::{UserLosses, reason_of, reasons_of};
+use crate::losses::{PROGRAM_RECURSION, UserLosses, reason_of, reasons_of};
 use crate::order::Order;
 use crate::queue::EventSender;
 use crate::record::{LostTotals, Record, parse};
@@ -40,6 +41,25 @@ pub(crate) struct Reader {
     pub(crate) hints: Sender<Hint>,
     pub(crate) order: Order,
     pub(crate) kernel_log: Option<KernelLog>,
+    pub(crate) skipped: SkippedRuns,
+}
+
+/// Runs of programs that the kernel skipped. It does not say whose they were: any watched stream can miss bytes.
+pub(crate) struct SkippedRuns {
+    control: SensorControl,
+    told: u64,
+}
+
+impl SkippedRuns {
+    pub(crate) const fn new(control: SensorControl) -> Self {
+        Self { control, told: 0 }
+    }
+
+    /// Whether there were any since the last time.
+    fn news(&mut self) -> bool {
+        let now = self.control.0.programs.recursion_misses();
+        std::mem::replace(&mut self.told, now) < now
+    }
 }
 
 /// Losses already told, per watch.
@@ -186,6 +206,13 @@ impl Reader {
                 records,
                 reason: reason_of(Loss::RingLifecycle),
             });
+        }
+        if self.skipped.news() {
+            self.hint(Hint::LookAtAll);
+            for (key, value) in self.streams.all_values() {
+                let key = key_of(key.object, key.op);
+                self.sender.gap(key, StreamId(value.id), 0, &[PROGRAM_RECURSION]);
+            }
         }
         let all = Loss::ALL.iter().map(|&loss| self.counter(loss)).sum();
         if all == self.told.all && self.told.streams.len() < 4096 {

@@ -1,19 +1,21 @@
 //! Proof at start: each probe is provoked once and must report what is known to be true.
 //!
 //! A child runs a one-byte echo with an AF_UNIX socket as standard input and a pipe as standard output, both watched.
-//! That proves the fork, exec, exit and payload probes and every offset they read with. Events of other processes
-//! that arrive meanwhile are delivered.
+//! That proves the fork, exec, exit and payload probes and every offset they read with. Before that, programs at
+//! functions are proved by echoes of every shape; what one of them does not report is left to the program at the exit
+//! of system calls. Events of other processes that arrive meanwhile are delivered.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+mod echo;
+
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::arch::ONE_BYTE_ECHO;
+use kams_sensor_abi::function::{
+    DUTY_ALL, DUTY_CALLS, DUTY_PIPE_READ, DUTY_PIPE_WRITE, DUTY_UNIX_READ, DUTY_UNIX_WRITE,
+};
+
 use crate::clock::{self, NS_PER_TICK};
 use crate::control::SensorControl;
 use crate::event::{ExecReport, FdKind, Marks, Op, SensorEvent};
@@ -21,6 +23,7 @@ use crate::options::SensorError;
 use crate::procs;
 use crate::record::Record;
 use crate::ring::Reader;
+use echo::{Echo, Shape};
 
 /// How long a provoked event may take; on a busy machine a scheduled child can need a second.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,6 +38,8 @@ struct Seen {
     exited: bool,
     written: Option<Vec<u8>>,
     read: Option<Vec<u8>>,
+    /// Losses told on a stream: of calls that do not take bytes from memory.
+    gaps: u32,
 }
 
 impl Seen {
@@ -53,12 +58,10 @@ impl Seen {
             "process_exit"
         }
     }
-}
 
-/// Ends of the child's standard input and output on our side.
-struct Ends {
-    to_child: UnixStream,
-    from_child: std::io::PipeReader,
+    fn carried(bytes: Option<&Vec<u8>>) -> bool {
+        bytes.is_some_and(|bytes| bytes == &[BYTE])
+    }
 }
 
 /// Provokes one exec, fork, exit and payload event of our own and checks each against what is known.
@@ -66,33 +69,143 @@ pub(crate) fn prove(control: &SensorControl, reader: &mut Reader) -> Result<(), 
     let own = std::process::id();
     let borrowed = Marks::TREE.with(Marks::ENDPOINT);
     control.mark(own, None, borrowed)?;
-    control.attach_payload()?;
-    let result = provoke(control, reader, own);
+    let result = prove_functions(control, reader, own).and_then(|()| {
+        control.attach_payload()?;
+        provoke(control, reader, own)
+    });
     control.unmark(own, borrowed);
     control.detach_payload()?;
     result
 }
 
-fn provoke(control: &SensorControl, reader: &mut Reader, own: u32) -> Result<(), SensorError> {
-    let nonce = format!("kams-selftest-{own}-{}", clock::boot_ns());
-    let (mut child, mut ends) = start_echo(&nonce)?;
-    let child_pid = child.id();
-    let echo = send_byte_around(&mut ends);
-    let start_ticks = procs::stat(child_pid).map(|stat| stat.start_ticks);
-    let seen = collect(reader, own, child_pid, &nonce);
+/// Proves the programs at functions, one duty after the other, and does without those that report nothing.
+fn prove_functions(control: &SensorControl, reader: &mut Reader, own: u32) -> Result<(), SensorError> {
+    let programs = &control.0.programs;
+    let possible = programs.function_duties();
+    if possible == 0 {
+        return Ok(());
+    }
+    if let Err(error) = programs.attach_functions(false) {
+        programs.detach_functions()?;
+        return programs.refuse_functions(DUTY_ALL, &error.to_string());
+    }
+    if programs.have_fifos() {
+        prove_fifos(control, reader, own)?;
+    }
+    let shapes = [
+        (Shape::SocketThenPipe, DUTY_UNIX_WRITE, DUTY_PIPE_READ, false),
+        (
+            Shape::PipeThenSocket,
+            DUTY_PIPE_WRITE,
+            DUTY_UNIX_READ,
+            possible & DUTY_CALLS != 0,
+        ),
+    ];
+    for (shape, writing, reading, with_calls) in shapes {
+        let (seen, calls) = echo(control, reader, own, shape, with_calls)?;
+        let reported = |what: &str, right: bool| {
+            (!right).then(|| format!("a program at a function that {what} did not report what was provoked"))
+        };
+        let told = format!("tells of {calls} calls (told: {})", seen.gaps);
+        let missing = [
+            (
+                writing,
+                reported("carries writing", Seen::carried(seen.written.as_ref())),
+            ),
+            (
+                reading,
+                reported("carries reading", Seen::carried(seen.read.as_ref())),
+            ),
+            (DUTY_CALLS, reported(&told, seen.gaps == calls)),
+        ];
+        for (duty, why) in missing {
+            if let Some(why) = why.filter(|_| possible & duty != 0) {
+                programs.refuse_functions(duty, &why)?;
+            }
+        }
+    }
+    programs.detach_functions()
+}
+
+/// Whether the programs for pipes see what passes on named pipes; if not, those for named pipes are to.
+fn prove_fifos(control: &SensorControl, reader: &mut Reader, own: u32) -> Result<(), SensorError> {
+    let programs = &control.0.programs;
+    let Ok((seen, _)) = echo(control, reader, own, Shape::NamedPipes, false) else {
+        // Where no named pipe can be made, none is a server's.
+        programs.drop_fifos();
+        return Ok(());
+    };
+    if Seen::carried(seen.written.as_ref()) && Seen::carried(seen.read.as_ref()) {
+        programs.drop_fifos();
+        return Ok(());
+    }
+    programs.attach_functions(true)?;
+    let (seen, _) = echo(control, reader, own, Shape::NamedPipes, false)?;
+    if !(Seen::carried(seen.written.as_ref()) && Seen::carried(seen.read.as_ref())) {
+        let why = "the programs for named pipes reported nothing when they were provoked";
+        programs.refuse_functions(DUTY_PIPE_READ | DUTY_PIPE_WRITE, why)?;
+    }
+    Ok(())
+}
+
+/// Runs an echo and collects what is reported of it, and how many calls moved a byte otherwise.
+fn echo(
+    control: &SensorControl,
+    reader: &mut Reader,
+    own: u32,
+    shape: Shape,
+    with_calls: bool,
+) -> Result<(Seen, u32), SensorError> {
+    let nonce = nonce(own);
+    let mut echo = Echo::start(&nonce, shape).map_err(io_error)?;
+    let child = echo.child.id();
+    let calls = if with_calls {
+        echo.move_in().map_err(io_error)?
+    } else {
+        0
+    };
+    let sent = echo.send_around();
+    let seen = collect(reader, own, child, &nonce);
+    finish(control, &mut echo, own)?;
+    sent.map_err(io_error)?;
+    control
+        .0
+        .provoked
+        .fetch_add(u64::from(seen.gaps), Ordering::Relaxed);
+    Ok((seen, calls))
+}
+
+fn nonce(own: u32) -> String {
+    format!("kams-selftest-{own}-{}", clock::boot_ns())
+}
+
+/// Ends the child and the watches of its streams.
+fn finish(control: &SensorControl, echo: &mut Echo, own: u32) -> Result<(), SensorError> {
     // The child has ended by itself when its exit was seen; if not, it must not be left behind.
-    let _already_ended = child.kill();
-    child.wait().map_err(|source| SensorError::Io {
+    let _already_ended = echo.child.kill();
+    echo.child.wait().map_err(|source| SensorError::Io {
         what: "cannot wait for the self-test",
         source,
     })?;
-    echo?;
-    let verdict = check(&seen, own, child_pid, start_ticks, &ends);
+    let child = echo.child.id();
     for stream in control.streams() {
-        if stream.watch.server == child_pid && stream.watch.agent == own {
+        if stream.watch.server == child && stream.watch.agent == own {
             control.unwatch(stream.watch.key, Some(stream.id));
         }
     }
+    Ok(())
+}
+
+fn provoke(control: &SensorControl, reader: &mut Reader, own: u32) -> Result<(), SensorError> {
+    let nonce = nonce(own);
+    let mut echo = Echo::start(&nonce, Shape::SocketThenPipe).map_err(io_error)?;
+    let child = echo.child.id();
+    let sent = echo.send_around();
+    let start_ticks = procs::stat(child).map(|stat| stat.start_ticks);
+    let seen = collect(reader, own, child, &nonce);
+    let verdict = check(&seen, own, child, start_ticks, &echo);
+    finish(control, &mut echo, own)?;
+    sent.map_err(io_error)?;
     verdict
 }
 
@@ -101,61 +214,6 @@ fn io_error(source: std::io::Error) -> SensorError {
         what: "cannot run the self-test",
         source,
     }
-}
-
-fn start_echo(nonce: &str) -> Result<(Child, Ends), SensorError> {
-    let (to_child, child_input) = UnixStream::pair().map_err(io_error)?;
-    let (from_child, child_output) = std::io::pipe().map_err(io_error)?;
-    let image = ONE_BYTE_ECHO.and_then(|image| memory_file(image).ok());
-    if let Some(image) = &image {
-        let path = format!("/proc/self/fd/{}", image.as_raw_fd());
-        let attempt = Command::new(path)
-            .arg0("kams-selftest")
-            .arg(nonce)
-            .stdin(OwnedFd::from(child_input.try_clone().map_err(io_error)?))
-            .stdout(child_output.try_clone().map_err(io_error)?)
-            .stderr(Stdio::null())
-            .spawn();
-        // Where memory files may not be executed, `cat` does.
-        if let Ok(child) = attempt {
-            return Ok((child, Ends { to_child, from_child }));
-        }
-    }
-    let child = Command::new("sh")
-        .args(["-c", "exec head -c 1", nonce])
-        .stdin(OwnedFd::from(child_input))
-        .stdout(child_output)
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(io_error)?;
-    Ok((child, Ends { to_child, from_child }))
-}
-
-fn memory_file(image: &[u8]) -> std::io::Result<File> {
-    const MFD_EXEC: libc::c_uint = 0x10;
-    let create = |flags: libc::c_uint| {
-        // SAFETY: the name is a valid C string; a non-negative result is a new descriptor that nobody else owns.
-        unsafe { libc::memfd_create(c"kams-selftest".as_ptr(), flags) }
-    };
-    let mut fd = create(libc::MFD_CLOEXEC | MFD_EXEC);
-    if fd < 0 {
-        // Before 6.3 there is no such flag, and every memory file may be executed.
-        fd = create(libc::MFD_CLOEXEC);
-    }
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: `fd` was just created and is owned by nobody else.
-    let mut file = unsafe { File::from_raw_fd(fd) };
-    file.write_all(image)?;
-    // A file that is open for writing cannot be executed: open it again.
-    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-fn send_byte_around(ends: &mut Ends) -> Result<(), SensorError> {
-    ends.to_child.write_all(&[BYTE]).map_err(io_error)?;
-    let mut byte = [0];
-    ends.from_child.read_exact(&mut byte).map_err(io_error)
 }
 
 /// Reads the ring until everything was seen or patience ends.
@@ -177,9 +235,15 @@ fn collect(reader: &mut Reader, own: u32, child: u32, nonce: &str) -> Seen {
             Record::Event(SensorEvent::Fork { pid, .. }) if pid == child => seen.forked = true,
             Record::Event(SensorEvent::Exit { pid, .. }) if pid == child => seen.exited = true,
             Record::Chunk { chunk, .. } if chunk.pid == own => match chunk.key.op {
-                Op::Write => seen.written = Some(chunk.data.to_vec()),
-                Op::Read => seen.read = Some(chunk.data.to_vec()),
+                // Twice is as wrong as never.
+                Op::Write => seen
+                    .written
+                    .get_or_insert_default()
+                    .extend_from_slice(&chunk.data),
+                Op::Read => seen.read.get_or_insert_default().extend_from_slice(&chunk.data),
             },
+            // Nothing else is watched yet.
+            Record::Gap { lost, .. } => seen.gaps = seen.gaps.max(lost.count),
             other => reader.deliver(other),
         }
     }
@@ -191,7 +255,7 @@ fn check(
     own: u32,
     child: u32,
     start_ticks: Option<u64>,
-    ends: &Ends,
+    ends: &Echo,
 ) -> Result<(), SensorError> {
     // An exec report with another process id explains everything else that is missing.
     if let Some(exec) = &seen.exec

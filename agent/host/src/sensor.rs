@@ -1,7 +1,7 @@
 //! The running sensor.
 
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -11,7 +11,7 @@ use crate::losses::UserLosses;
 use crate::options::{SensorError, SensorOptions};
 use crate::order::Order;
 use crate::queue::{self, SensorEvents};
-use crate::ring::{Reader, Told};
+use crate::ring::{Reader, SkippedRuns, Told};
 use crate::selftest;
 use crate::sweep::Sweeper;
 
@@ -60,6 +60,7 @@ impl Sensor {
             payload_on: Arc::clone(&payload_on),
             wake,
             proved: AtomicBool::new(false),
+            provoked: AtomicU64::new(0),
         }));
         let (hints, hints_receiver) = std::sync::mpsc::channel();
         let sweeper = Sweeper {
@@ -80,6 +81,7 @@ impl Sensor {
             hints,
             order: Order::default(),
             kernel_log: loaded.kernel_log,
+            skipped: SkippedRuns::new(control.clone()),
         };
         selftest::prove(&control, &mut reader)?;
         control.0.proved.store(true, Ordering::Release);

@@ -1,8 +1,8 @@
 //! `kams doctor`: the sensor's own facts, and what the daemon knows besides, in words.
 
 use kams_export::view::{CheckResult, CheckView, DoctorView, SCHEMA};
-use kams_host::SensorControl;
 use kams_host::doctor::{Fact, Standing};
+use kams_host::{ProbeRole, SensorControl};
 
 use crate::config::Config;
 
@@ -58,31 +58,52 @@ fn host(sensor: Option<&SensorControl>) -> Vec<CheckView> {
 
 fn of_sensor(sensor: &SensorControl, config: &Config, checks: &mut Vec<CheckView>) {
     for probe in sensor.probes() {
-        let payload = probe.name.contains("sys_exit") || probe.name.contains("payload");
-        let (result, detail) = match (probe.attached, probe.proved) {
-            (true, true) => (
+        let (result, detail) = match (probe.attached, probe.proved, probe.role) {
+            (true, true, _) => (
                 CheckResult::Ok,
                 format!("attached to {}, proved by an event of our own", probe.tracepoint),
             ),
-            (true, false) => (
+            (true, false, ProbeRole::Payload) => (
+                CheckResult::Info,
+                format!(
+                    "attached to {}; the self-test does not provoke it",
+                    probe.tracepoint
+                ),
+            ),
+            (true, false, _) => (
                 CheckResult::Warn,
                 format!("attached to {}, not proved", probe.tracepoint),
             ),
-            (false, _) if payload => (CheckResult::Ok, "not attached: no agent is running".to_owned()),
-            (false, _) => (CheckResult::Fail, format!("not attached to {}", probe.tracepoint)),
+            (false, _, ProbeRole::Payload) => {
+                (CheckResult::Ok, "not attached: no agent is running".to_owned())
+            }
+            (false, _, ProbeRole::Early) => (
+                CheckResult::Info,
+                format!("this kernel has no {}: dup2 serves", probe.tracepoint),
+            ),
+            (false, _, ProbeRole::Lifecycle) => {
+                (CheckResult::Fail, format!("not attached to {}", probe.tracepoint))
+            }
         };
         checks.push(check("sensor", probe.name, result, detail, None));
     }
-    let cost = if sensor.payload_attached() {
-        "attached while an agent runs: adds about 0.1 microseconds to every system call of every process on this host"
+    let method = sensor.payload_method();
+    let when = if sensor.payload_attached() {
+        "attached while an agent runs"
     } else {
-        "not attached now, no cost; while an agent runs it adds about 0.1 microseconds to every system call of the host"
+        "not attached now, no cost; while an agent runs"
+    };
+    let cost = if method.at_system_calls {
+        "adds about 0.1 microseconds to every system call of every process on this host"
+    } else {
+        "adds about 0.1 microseconds to what other processes read and write on pipes and AF_UNIX streams, and nothing \
+         to their other system calls"
     };
     checks.push(check(
         "sensor",
-        "cost of the payload probe",
+        "cost of the payload probes",
         CheckResult::Info,
-        cost.to_owned(),
+        format!("{when}: {cost}"),
         None,
     ));
     if let Some(why) = sensor.adopt_refused() {

@@ -1,4 +1,4 @@
-//! The calls of the form drivers that have no safe wrapper: fork without exec, and io_uring.
+//! The calls of tests that have no safe wrapper: fork without exec, io_uring, and an I/O port.
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 use std::io;
@@ -65,4 +65,24 @@ impl Ring {
             .ok_or_else(|| io::Error::other("no completion"))?;
         usize::try_from(done.result()).map_err(|_negative| io::Error::from_raw_os_error(-done.result()))
     }
+}
+
+/// Writes a byte to an I/O port of the machine: how a guest ends its emulator. Root only, x86 only.
+pub fn write_port(port: u16, value: u8) -> io::Result<()> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: no memory is passed; all it does is to allow this thread to use ports.
+        if unsafe { libc::iopl(3) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: allowed by the call above; touches neither memory nor flags.
+        unsafe {
+            core::arch::asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags));
+        }
+        Ok(())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    Err(io::Error::other(format!(
+        "no ports here to write {value} to {port}"
+    )))
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use kams_host::{Op, SensorOptions};
 
 use crate::calls::{Move, READS, WRITES};
-use crate::rig::{Rig, Stream, drain, noise};
+use crate::rig::{Arrived, Rig, Stream, drain, noise};
 
 /// Around a chunk, around a pipe's buffer, and a message of 1 MB.
 const SIZES: [usize; 8] = [1, 2, 200, 16_384, 16_385, 65_536, 100_003, 1_000_047];
@@ -102,20 +102,20 @@ fn one_blocking_write_of_16_mib_is_carried_whole() {
 }
 
 #[test]
-fn kernels_without_bpf_loop_carry_up_to_1_mib_per_call_and_tell_the_rest() {
+fn kernels_without_bpf_loop_carry_up_to_16_mib_per_call_and_tell_the_rest() {
     let Some(mut rig) = Rig::start(SensorOptions {
         force_bounded: true,
         ..SensorOptions::default()
     }) else {
         return;
     };
-    for size in [1, 16_385, 1_000_047] {
+    for size in [1, 16_385, 16 * 1024 * 1024] {
         let stream = rig.pipe(Op::Write);
         check_write(&mut rig, stream, "write", WRITES[0].1, size);
     }
     assert_eq!(rig.losses(), []);
 
-    let size = 4 * 1024 * 1024;
+    let size = 20 * 1024 * 1024;
     let sent = noise(size, 3);
     let Stream {
         mut agent, far, key, ..
@@ -126,7 +126,7 @@ fn kernels_without_bpf_loop_carry_up_to_1_mib_per_call_and_tell_the_rest() {
     let arrived = rig.arrived(key, u64::try_from(size).expect("fits"));
     assert!(arrived.has_reason("cut"), "{:?}", arrived.reasons);
     assert!(
-        arrived.data.len() >= 1024 * 1024,
+        arrived.data.len() >= 16 * 1024 * 1024,
         "{} bytes came",
         arrived.data.len()
     );
@@ -149,7 +149,7 @@ fn one_byte_writes_keep_their_order() {
 }
 
 #[test]
-fn two_threads_on_one_pipe_lose_nothing() {
+fn two_threads_on_one_pipe_lose_nothing_unsaid() {
     let Some(mut rig) = Rig::with_defaults() else {
         return;
     };
@@ -166,8 +166,16 @@ fn two_threads_on_one_pipe_lose_nothing() {
         writer.join().expect("writer");
     }
     reader.join().expect("reader");
-    let arrived = rig.arrived(stream.key, 2 * 500 * 100);
+    // A kernel that preempts programs (7.x) skips some runs: the stream is told that something may be missing.
+    let mut arrived = Arrived::default();
+    while arrived.accounted() < 2 * 500 * 100 && !arrived.has_reason("program") {
+        arrived.take(rig.next(), stream.key);
+    }
     assert_eq!(arrived.lost, 0);
+    if arrived.has_reason("program") {
+        assert!(rig.loss("program", "recursion") > 0);
+        return;
+    }
     let of = |writer: u8| {
         arrived
             .data

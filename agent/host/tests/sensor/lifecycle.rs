@@ -280,7 +280,7 @@ fn short_lived_servers_leave_nothing_behind() {
         let mut child = piped(&mut Command::new("/bin/true"));
         child.wait().expect("ends");
         if round % 64 == 0 {
-            while rig.events.try_recv().is_some() {}
+            while rig.try_next().is_some() {}
         }
     }
     let deadline = Instant::now() + PATIENCE;

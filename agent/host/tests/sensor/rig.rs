@@ -1,20 +1,23 @@
 //! A started sensor, streams whose agent's end the test holds, and what arrives on them.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kams_host::{
-    Chunk, LossReason, Marks, Op, Sensor, SensorControl, SensorEvent, SensorEvents, SensorOptions, StreamId,
-    StreamKey, Watch,
+    Chunk, ForcedStage, LossReason, Marks, Op, Sensor, SensorControl, SensorEvent, SensorEvents,
+    SensorOptions, StreamId, StreamKey, Watch,
 };
 
 /// No event takes longer, however busy the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One sensor at a time: the tests share a process, and its mark byte stands for all of them.
+/// One test at a time: they share a process, and its mark byte stands for all of them.
 static ONE: Mutex<()> = Mutex::new(());
+/// A sensor with default options, which a test left as it found it. Starting one takes seconds on an emulated machine.
+static SPARE: Mutex<Option<(Sensor, SensorEvents)>> = Mutex::new(None);
 
 /// Whether the tests can run here; a skipped test is a failure where the environment says so.
 pub(crate) fn is_root() -> bool {
@@ -35,8 +38,12 @@ pub(crate) fn is_root() -> bool {
 
 pub(crate) struct Rig {
     pub(crate) control: SensorControl,
-    pub(crate) events: SensorEvents,
-    pub(crate) sensor: Sensor,
+    /// Always there but in `drop` and `into_parts`.
+    parts: Option<(Sensor, SensorEvents)>,
+    /// Goes to the next test that wants the defaults.
+    lend: bool,
+    /// Losses at the start of the test.
+    before: HashMap<LossReason, u64>,
     _one: MutexGuard<'static, ()>,
 }
 
@@ -58,28 +65,56 @@ pub(crate) struct Arrived {
 }
 
 impl Rig {
-    /// Starts a sensor with this process as an endpoint and the payload probe attached; `None` when not root.
+    /// A sensor with this process as an endpoint and the payload probe attached; `None` when not root.
     pub(crate) fn start(options: SensorOptions) -> Option<Self> {
         if !is_root() {
             return None;
         }
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let (sensor, events) = Sensor::start(options).expect("the sensor starts");
-        let control = sensor.control();
+        drop(spare().take());
+        Some(Self::with(
+            Sensor::start(options).expect("the sensor starts"),
+            false,
+            one,
+        ))
+    }
+
+    /// The same with default options; the sensor may have served an earlier test.
+    pub(crate) fn with_defaults() -> Option<Self> {
+        if !is_root() {
+            return None;
+        }
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = spare()
+            .take()
+            .unwrap_or_else(|| Sensor::start(SensorOptions::default()).expect("the sensor starts"));
+        Some(Self::with(parts, true, one))
+    }
+
+    fn with(parts: (Sensor, SensorEvents), lend: bool, one: MutexGuard<'static, ()>) -> Self {
+        let control = parts.0.control();
         control
             .mark(std::process::id(), None, Marks::TREE.with(Marks::ENDPOINT))
             .expect("own process");
         control.attach_payload().expect("attach");
-        Some(Self {
+        let before = control.losses().into_iter();
+        Self {
+            before: before.map(|loss| (loss.reason, loss.count)).collect(),
             control,
-            events,
-            sensor,
+            parts: Some(parts),
+            lend,
             _one: one,
-        })
+        }
     }
 
-    pub(crate) fn with_defaults() -> Option<Self> {
-        Self::start(SensorOptions::default())
+    /// The sensor itself; the test does with it what it wants.
+    pub(crate) fn into_parts(mut self) -> (Sensor, SensorEvents) {
+        self.parts.take().expect("taken only here and in drop")
+    }
+
+    /// The next event, if there is one.
+    pub(crate) fn try_next(&mut self) -> Option<SensorEvent> {
+        self.parts.as_mut().expect("taken only in drop").1.try_recv()
     }
 
     /// A pipe whose end for `op` is the agent's.
@@ -132,7 +167,7 @@ impl Rig {
     pub(crate) fn next(&mut self) -> SensorEvent {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(event) = self.events.try_recv() {
+            if let Some(event) = self.try_next() {
                 return event;
             }
             assert!(
@@ -175,12 +210,18 @@ impl Rig {
         arrived
     }
 
-    /// Losses that are not zero.
+    /// Losses of this test that are not zero.
     pub(crate) fn losses(&self) -> Vec<(&'static str, &'static str, u64)> {
         let losses = self.control.losses().into_iter();
         losses
-            .filter(|loss| loss.count > 0)
-            .map(|loss| (loss.reason.stage.as_str(), loss.reason.reason, loss.count))
+            .map(|loss| {
+                (
+                    loss.reason,
+                    loss.count - self.before.get(&loss.reason).unwrap_or(&0),
+                )
+            })
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| (reason.stage.as_str(), reason.reason, count))
             .collect()
     }
 
@@ -192,6 +233,43 @@ impl Rig {
     }
 }
 
+fn spare() -> MutexGuard<'static, Option<(Sensor, SensorEvents)>> {
+    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Rig {
+    /// Leaves the sensor as if it had just started, for the next test; one that served a failed test is not lent.
+    fn drop(&mut self) {
+        let Some((sensor, mut events)) = self.parts.take() else {
+            return;
+        };
+        if !self.lend || std::thread::panicking() {
+            return;
+        }
+        let all = [
+            ForcedStage::Ring,
+            ForcedStage::Map,
+            ForcedStage::Read,
+            ForcedStage::Queue,
+        ];
+        let forced = all
+            .into_iter()
+            .all(|stage| self.control.force_loss(stage, None).is_ok());
+        for stream in self.control.streams() {
+            self.control.unwatch(stream.watch.key, None);
+        }
+        for (pid, marks) in self.control.marked() {
+            self.control.unmark(pid, marks);
+        }
+        // The payload probes stay attached, which harms nobody: attaching takes seconds on an emulated machine.
+        if !forced {
+            return;
+        }
+        while events.try_recv().is_some() {}
+        *spare() = Some((sensor, events));
+    }
+}
+
 impl Arrived {
     pub(crate) fn accounted(&self) -> u64 {
         u64::try_from(self.data.len()).expect("fits") + self.lost
@@ -199,8 +277,10 @@ impl Arrived {
 
     pub(crate) fn take(&mut self, event: SensorEvent, on: StreamKey) {
         match event {
-            SensorEvent::Payload(chunk) if chunk.key == on => {
+            SensorEvent::Payload(mut chunk) if chunk.key == on => {
                 self.data.extend_from_slice(&chunk.data);
+                // A copy: what is kept of the queue counts as still in it.
+                chunk.data = bytes::Bytes::copy_from_slice(&chunk.data);
                 self.chunks.push(chunk);
             }
             SensorEvent::StreamGap {

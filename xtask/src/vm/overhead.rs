@@ -1,0 +1,70 @@
+//! `cargo xtask bench overhead`: what processes that have nothing to do with MCP pay, in a guest whose clock counts
+//! instructions, so that figures repeat on a busy machine too.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use kams_vm_tests::plan::Program;
+
+use super::{Bench, kernel, programs};
+use crate::host::{is_root, must};
+
+/// The kernel of the figures: peers were measured on it.
+const KERNEL: &str = "6.1";
+const LIMIT: Duration = Duration::from_mins(25);
+/// Begin of the lines that the benchmark prints.
+const LINES: &str = "overhead: ";
+
+/// Rounds in the guest and, beside it, on this machine.
+pub(crate) fn run(rounds: u32) -> Result<()> {
+    println!("guest with kernel {KERNEL}, one instruction is one nanosecond");
+    guest(rounds)?;
+    if !is_root() {
+        println!("this machine: not root, not measured");
+        return Ok(());
+    }
+    println!("this machine, noisy: other processes run, and clocks change their pace");
+    must(Command::new(program()?).arg(rounds.to_string()))
+}
+
+fn program() -> Result<PathBuf> {
+    programs::built(
+        &["build", "-p", "kams-host", "--example", "bench_overhead"],
+        "bench_overhead",
+    )
+}
+
+/// The guest's part; fails where a ratio is over its bound.
+pub(crate) fn guest(rounds: u32) -> Result<()> {
+    let bench = Bench::set_up()?;
+    let kernel = kernel(KERNEL)?;
+    let images = bench.images(&[kernel])?;
+    let plan = Program {
+        name: "overhead".to_owned(),
+        command: ["/tests/overhead", &rounds.to_string(), "--check"]
+            .map(str::to_owned)
+            .to_vec(),
+        environment: Vec::new(),
+        limit: LIMIT,
+    };
+    let archive = bench.archive("overhead", &[(program()?, "tests/overhead".to_owned())], &[plan])?;
+    for image in &images {
+        let mut guest = bench.guest(&kernel, image, archive.clone());
+        guest.count_instructions = true;
+        guest.limit = LIMIT;
+        let run = guest.run(&mut std::io::sink());
+        for line in run.log.lines() {
+            if let Some((_, said)) = line.split_once(LINES) {
+                println!("{}", said.trim_end());
+            }
+        }
+        println!("{} in {:.0} s", image.release, run.time.as_secs_f64());
+        if let Err(failure) = run.verdict {
+            println!("{}", run.log);
+            bail!("{failure}");
+        }
+    }
+    Ok(())
+}
