@@ -313,7 +313,7 @@ fn column(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     if !own.is_empty() || after != sign && !matches!(after, b'\n' | b'\r') && byte(text, name.end) != sign {
         return None;
     }
-    let place = lead.iter().filter(|b| **b == sign).count();
+    let place = memchr::memchr_iter(sign, lead).count();
     let rest = slice(text, name.end..text.len().min(name.end + REACH * 3));
     let mut start = name.end + rest.iter().position(|b| *b == b'\n')? + 1;
     for _ in 0..2 {
