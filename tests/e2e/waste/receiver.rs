@@ -53,14 +53,14 @@ fn post(path: &str, headers: &[&str], body: &[u8]) -> Result<Option<u16>> {
     if stream.write_all(head.as_bytes()).is_ok() {
         drop(stream.write_all(body));
     }
-    status(stream)
+    Ok(status(stream))
 }
 
-fn status(mut stream: impl Read) -> Result<Option<u16>> {
+fn status(mut stream: impl Read) -> Option<u16> {
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer));
     let text = String::from_utf8_lossy(&answer);
-    Ok(text.split(' ').nth(1).and_then(|code| code.parse().ok()))
+    text.split(' ').nth(1).and_then(|code| code.parse().ok())
 }
 
 fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
