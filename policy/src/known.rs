@@ -61,7 +61,7 @@ mod tests {
                         .unwrap()
                         .map(|entry| entry.unwrap().path()),
                 );
-            } else {
+            } else if path.extension().is_some_and(|kind| kind == "rs") {
                 text += &std::fs::read_to_string(&path).unwrap();
             }
         }

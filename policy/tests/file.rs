@@ -72,8 +72,7 @@ fn the_default_policy_does_what_the_specification_says() {
     );
     assert_eq!(observed.would, Some(Action::BlockCall));
 
-    let text = Policy::default_text().replace("mode: observe", "mode: enforce");
-    let policy = load(&text);
+    let policy = load(&format!("mode: enforce\n{}", Policy::default_text()));
     let blocked = decide(&policy, &egress(&["email", "aws_key"]));
     assert_eq!((blocked.outcome, blocked.would), (Outcome::Block, None));
     assert_eq!(blocked.rule.as_deref(), Some("block-credential-egress"));

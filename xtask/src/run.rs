@@ -16,6 +16,9 @@ pub(crate) struct Arguments {
     /// Let the demo's agent and server play a scene, show the findings, and end.
     #[arg(long)]
     demo: bool,
+    /// With `--demo`: put a relay before the demo's server and refuse what policy refuses.
+    #[arg(long, requires = "demo")]
+    enforce: bool,
     /// Build without optimisation.
     #[arg(long)]
     debug: bool,
@@ -24,6 +27,8 @@ pub(crate) struct Arguments {
     rest: Vec<String>,
 }
 
+/// The daemon's configuration for `--enforce`: servers are relayed from their first start on.
+const ENFORCING: &str = "mode: enforce\nrelay: candidates\n";
 /// How long the daemon may take to load its programs.
 const START: Duration = Duration::from_mins(1);
 /// How long it may take to stop by itself after Ctrl-C, which the terminal sends to it as well.
@@ -33,13 +38,20 @@ const STEP: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut build = cargo();
-    build.args(["build", "--locked", "-p", "kams-agent", "-p", "kams-demo"]);
+    build.args(["build", "--locked"]);
+    build.args(["-p", "kams-agent", "-p", "kams-relay", "-p", "kams-demo"]);
     if !arguments.debug {
         build.arg("--release");
     }
     must(&mut build)?;
     let programs = host::target().join(if arguments.debug { "debug" } else { "release" });
-    let mut daemon = daemon(&programs.join("kamsd"), &arguments.rest)?;
+    let mut rest = arguments.rest.clone();
+    if arguments.enforce {
+        let config = host::target().join("demo-enforce.yaml");
+        std::fs::write(&config, ENFORCING).context("the demo's configuration")?;
+        rest.extend(["--config".to_owned(), config.display().to_string()]);
+    }
+    let mut daemon = daemon(&programs.join("kamsd"), &rest)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst)).context("cannot catch Ctrl-C")?;

@@ -238,7 +238,9 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let (stop, stopped) = watch::channel(false);
     let door = config.admin.socket.with_file_name("relay.sock");
     let own = kams_relay::identity::uid();
-    let relays = Relays::listen(&door, Some(own), &live, Box::new(carry_out))
+    let of_host = Arc::clone(&shared);
+    let effects = Box::new(move |effect| carry_out(effect, &of_host));
+    let relays = Relays::listen(&door, Some(own), &live, effects)
         .with_context(|| format!("relays cannot be served at {}", door.display()))?;
     let enforcement = Enforcement {
         policy: in_force.policy(),
@@ -315,14 +317,25 @@ fn relay_pool(door: &std::path::Path) -> Option<Box<dyn RelaySink>> {
 }
 
 /// What policy wants done beyond messages, as far as it is not the relay's own.
-fn carry_out(effect: Effect) {
+fn carry_out(effect: Effect, shared: &Shared) {
     match effect {
-        // Its relay has ended both streams; a wrapped server is killed by its parent.
+        // Its relay has ended both streams. A wrapped server is killed by its parent; one that we put a relay before by us.
         Effect::KillServer { server_id, pid } => {
-            tracing::warn!(server_id, pid, "policy ended a server's connection");
+            let ours =
+                |sensor: kams_host::SensorControl| sensor.marks(pid).contains(kams_host::Marks::RELAYED);
+            let killed = shared.sensor().is_some_and(ours)
+                && kams_host::procs::stat(pid).is_some_and(|stat| {
+                    let start = stat.start_ticks.saturating_mul(kams_host::clock::NS_PER_TICK);
+                    kams_host::hold::kill(pid, start)
+                });
+            tracing::warn!(server_id, pid, killed, "policy ended a server");
         }
         Effect::CutNetwork { server_id, pid } => {
-            tracing::warn!(server_id, pid, "policy wants this server off the network");
+            tracing::error!(
+                server_id,
+                pid,
+                "policy wants this server off the network, which this version cannot do; its calls are refused"
+            );
         }
     }
 }

@@ -71,8 +71,15 @@ impl Agent {
         eprintln!("demo: the agent {what}");
     }
 
-    fn call(&mut self, tool: &str, text: &str) -> Result<Value> {
-        self.request("tools/call", &json!({"name": tool, "arguments": {"text": text}}))
+    fn call(&mut self, tool: &str, text: &str) -> Result<()> {
+        let answer = self.request("tools/call", &json!({"name": tool, "arguments": {"text": text}}))?;
+        // What the model would read.
+        let said = answer.pointer("/result/content/0/text").and_then(Value::as_str);
+        if answer.pointer("/result/isError") == Some(&json!(true)) {
+            let said = said.unwrap_or_default().replace('\n', "\n        ");
+            eprintln!("demo:   refused, in these words:\n        {said}");
+        }
+        Ok(())
     }
 
     fn send(&mut self, message: &Value) -> Result<()> {

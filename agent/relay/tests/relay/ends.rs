@@ -109,7 +109,9 @@ fn a_server_that_closed_its_input_breaks_the_agents_pipe() {
         drop(rig.server_in.take());
         let mut out = rig.agent_out.take().unwrap();
         let broken = std::iter::repeat_with(|| out.write_all(b"{}\n")).find_map(Result::err);
-        assert_eq!(broken.unwrap().kind(), std::io::ErrorKind::BrokenPipe);
+        let kind = broken.unwrap().kind();
+        let unread = matches!(form, Form::Sockets) && kind == std::io::ErrorKind::ConnectionReset;
+        assert!(unread || kind == std::io::ErrorKind::BrokenPipe, "{kind}");
         rig.server_says("alive\n");
         assert_eq!(rig.agent_hears(), "alive\n");
     }
@@ -123,7 +125,10 @@ fn an_agent_that_closed_its_input_breaks_the_servers_pipe() {
         drop(rig.agent_in.take());
         let mut out = rig.server_out.take().unwrap();
         let broken = std::iter::repeat_with(|| out.write_all(b"{}\n")).find_map(Result::err);
-        assert_eq!(broken.unwrap().kind(), std::io::ErrorKind::BrokenPipe);
+        let kind = broken.unwrap().kind();
+        // A socket that is closed with something unread in it says so, once, before it is broken.
+        let unread = matches!(form, Form::Sockets) && kind == std::io::ErrorKind::ConnectionReset;
+        assert!(unread || kind == std::io::ErrorKind::BrokenPipe, "{kind}");
         rig.agent_says("alive\n");
         assert_eq!(rig.server_hears(), "alive\n");
     }
