@@ -26,8 +26,6 @@ struct Step {
     run: fn() -> Outcome,
 }
 
-/// Rounds of the overhead benchmark: its figures repeat to a few thousandths.
-const OVERHEAD_ROUNDS: u32 = 3;
 /// Seconds of fuzzing per target.
 const FUZZ_SMOKE: u32 = 10;
 
@@ -144,11 +142,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "kernels",
-        run: || vm::matrix(&vm::Arguments::everything()).unwrap_or_else(|error| function(|| Err(error))),
-    },
-    Step {
-        name: "overhead",
-        run: || function(|| vm::overhead::guest(OVERHEAD_ROUNDS)),
+        run: || vm::matrix(&vm::Arguments::usual()).unwrap_or_else(|error| function(|| Err(error))),
     },
     Step {
         name: "fuzz",
