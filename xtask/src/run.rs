@@ -27,8 +27,10 @@ pub(crate) struct Arguments {
     rest: Vec<String>,
 }
 
-/// The daemon's configuration for `--enforce`: servers are relayed from their first start on.
-const ENFORCING: &str = "mode: enforce\nrelay: candidates\n";
+/// The daemon's configuration for `--enforce`: servers are relayed from their first start on, which needs an agent that is
+/// known before it starts one.
+const ENFORCING: &str =
+    "mode: enforce\nrelay: candidates\nwatch:\n  agents:\n  - {name: demo-agent, executable: demo-agent}\n";
 /// How long the daemon may take to load its programs.
 const START: Duration = Duration::from_mins(1);
 /// How long it may take to stop by itself after Ctrl-C, which the terminal sends to it as well.
