@@ -4,7 +4,7 @@
 
 use kams_detect::Evidence;
 use kams_detect::integrity::{
-    Channel, Definition, Thresholds, deceptive_name, diff, first_sighting, score, shadowing,
+    Channel, Definition, Names, Thresholds, deceptive_name, diff, first_sighting, score, shadowing,
 };
 use kams_detect::text::{blobs, reveal};
 use libfuzzer_sys::fuzz_target;
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
         .unwrap_or(0);
     let (before, after) = text.split_at(half);
     let _ = deceptive_name(before);
-    let _ = shadowing(before, [after]);
+    let _ = shadowing(before, [&Names::from_iter([after])]);
     let change = diff(
         Some(&Definition::instructions(before)),
         Some(&Definition::instructions(after)),
