@@ -14,6 +14,7 @@ use kams_policy::{Fail, Mode, Policy, Settings, Subject};
 use tokio::sync::mpsc;
 
 use super::Engine;
+use super::servers::Server;
 use super::sink::Sink;
 use crate::config::RelayWhat;
 use crate::discover::tracker::{InstanceId, ProcKey, State};
@@ -230,18 +231,7 @@ impl Engine {
             return Err("no_server");
         }
         let server = self.servers.get(&id).ok_or("no_server")?;
-        let party = server.party();
-        let subject = Subject {
-            user: &party.user,
-            agent: &party.agent,
-            server: &party.server,
-            tool: None,
-            relayed: true,
-        };
-        let Settings { mode, fail, .. } = self.enforce.outside.policy.settings(&subject);
-        if mode != Mode::Enforce {
-            return Err("observed");
-        }
+        let relayed = self.enforced(server).ok_or("observed")?;
         // One whose ends the agent has closed already is still the agent's own child, with streams of its own.
         let known = instance.known.is_some();
         let wanted = match self.config.relay {
@@ -251,7 +241,21 @@ impl Engine {
         if !wanted {
             return Err("unknown");
         }
-        let relayed = RelayedServer {
+        Ok((id, relayed))
+    }
+
+    /// Whom a relay before this server is to serve; none where policy only has it watched.
+    fn enforced(&self, server: &Server) -> Option<RelayedServer> {
+        let party = server.party();
+        let subject = Subject {
+            user: &party.user,
+            agent: &party.agent,
+            server: &party.server,
+            tool: None,
+            relayed: true,
+        };
+        let Settings { mode, fail, .. } = self.enforce.outside.policy.settings(&subject);
+        (mode == Mode::Enforce).then(|| RelayedServer {
             id: server.id,
             uid: party.uid,
             user: Arc::clone(&party.user),
@@ -260,8 +264,7 @@ impl Engine {
             agent_start: party.agent_start,
             identity: Arc::clone(&party.server),
             fail,
-        };
-        Ok((id, relayed))
+        })
     }
 
     /// What the injector says of a process.
@@ -368,27 +371,8 @@ impl Engine {
         if instance.relayed || self.enforce.injector.is_none() {
             return;
         }
-        let party = server.party();
-        let subject = Subject {
-            user: &party.user,
-            agent: &party.agent,
-            server: &party.server,
-            tool: None,
-            relayed: true,
-        };
-        let settings = self.enforce.outside.policy.settings(&subject);
-        if settings.mode != Mode::Enforce {
+        let Some(relayed) = self.enforced(server) else {
             return;
-        }
-        let relayed = RelayedServer {
-            id: server.id,
-            uid: party.uid,
-            user: Arc::clone(&party.user),
-            agent: Arc::clone(&party.agent),
-            agent_pid: party.agent_pid,
-            agent_start: party.agent_start,
-            identity: Arc::clone(&party.server),
-            fail: settings.fail,
         };
         let why = if instance.adopted {
             "ran_before"

@@ -194,7 +194,7 @@ impl Loop<'_> {
                 Ok(None) => break,
                 Err(error) => {
                     // Nothing is traced: they ended without a report.
-                    tracing::warn!(%error, "the injector's targets are gone");
+                    tracing::debug!(%error, "no target is left");
                     for (_, tracee) in std::mem::take(&mut self.tracees) {
                         self.report(
                             &tracee.target,

@@ -10,8 +10,8 @@ use crate::rig::{Arrived, Rig, Stream, drain, noise};
 
 const MANY: usize = 600_000;
 
-/// Writes in pieces of 1,000 bytes and returns what was told about it.
-fn write_pieces(rig: &mut Rig) -> (Arrived, Vec<u8>) {
+/// Writes in pieces of 1,000 bytes and returns what was told about it. Nothing is taken from the queue before `ripe`.
+fn write_pieces_until(rig: &mut Rig, ripe: impl FnOnce(&Rig)) -> (Arrived, Vec<u8>) {
     let Stream {
         mut agent, far, key, ..
     } = rig.pipe(Op::Write);
@@ -21,27 +21,24 @@ fn write_pieces(rig: &mut Rig) -> (Arrived, Vec<u8>) {
         agent.write_all(piece).expect("write");
     }
     reader.join().expect("reader");
+    ripe(rig);
     (rig.arrived(key, u64::try_from(MANY).expect("fits")), sent)
+}
+
+fn write_pieces(rig: &mut Rig) -> (Arrived, Vec<u8>) {
+    write_pieces_until(rig, |_| {})
 }
 
 /// As `write_pieces`, but nothing is taken from the queue before it has overflowed.
 fn overflow_queue(rig: &mut Rig) -> (Arrived, Vec<u8>) {
-    let Stream {
-        mut agent, far, key, ..
-    } = rig.pipe(Op::Write);
-    let reader = drain(far, MANY);
-    let sent = noise(MANY, 21);
-    for piece in sent.chunks(1_000) {
-        agent.write_all(piece).expect("write");
-    }
-    reader.join().expect("reader");
-    // The sensor's reader has its own pace; only when it has dropped something is the queue known to be full.
-    let began = std::time::Instant::now();
-    let dropped = |rig: &Rig| rig.losses().iter().any(|loss| loss.0 == "queue");
-    while !dropped(rig) && began.elapsed() < crate::rig::PATIENCE {
-        std::thread::yield_now();
-    }
-    (rig.arrived(key, u64::try_from(MANY).expect("fits")), sent)
+    write_pieces_until(rig, |rig| {
+        // The sensor's reader has its own pace; only when it has dropped something is the queue known to be full.
+        let began = std::time::Instant::now();
+        let dropped = || rig.losses().iter().any(|loss| loss.0 == "queue");
+        while !dropped() && began.elapsed() < crate::rig::PATIENCE {
+            std::thread::yield_now();
+        }
+    })
 }
 
 /// Exactly the bytes of the missing calls are lost, and each gap stands where its bytes are missing.
