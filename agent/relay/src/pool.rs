@@ -122,6 +122,15 @@ impl RelayPool {
     }
 }
 
+impl Drop for RelayPool {
+    /// Ends the pool's own process; relays serve on.
+    fn drop(&mut self) {
+        if self.process.kill().is_ok() {
+            drop(self.process.wait());
+        }
+    }
+}
+
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let kind = SocketType::SEQPACKET;
     Ok(socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)

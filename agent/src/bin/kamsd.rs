@@ -307,7 +307,7 @@ fn telemetry_receiver(config: &Config) -> Option<Receiver> {
 
 /// The pool of relays; without it servers are watched, and nothing is refused.
 fn relay_pool(door: &std::path::Path) -> Option<Box<dyn RelaySink>> {
-    match Pool::start(door) {
+    match Pool::new(door) {
         Ok(pool) => Some(Box::new(pool)),
         Err(error) => {
             tracing::error!("no relays, so nothing can be enforced: {error}");

@@ -115,6 +115,15 @@ impl Enforce {
         if self.injector.is_some() {
             return;
         }
+        // Relays are started now, not while the first server is held.
+        if !self
+            .outside
+            .relays
+            .as_mut()
+            .is_some_and(|relays| relays.is_ready())
+        {
+            return;
+        }
         let outcomes = self.outcomes.clone();
         let tell = move |outcome| {
             // The engine has ended: the ends are closed, and with them the server's connection.

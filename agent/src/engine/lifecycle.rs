@@ -4,6 +4,7 @@ use kams_host::{ExecReport, FdKind, FdShape, Marks, clock, procs};
 
 use super::early::{self, Early};
 use super::{Engine, outside, own};
+use crate::config;
 use crate::discover::agents::{AgentName, is_interpreter};
 use crate::discover::candidate::{self, ExecShape, FarEnd};
 use crate::discover::identity::{Blind, Launch, Resolved, identify};
@@ -136,9 +137,20 @@ impl Engine {
             late_us,
             "watching a candidate of an unwatched parent"
         );
-        // After the watch has begun: what comes from now on is captured, and what came before lies there.
+        // After the watch has begun: what comes from now on is captured, and what came before lies there. Most programs
+        // that are started like this are no servers: of what is no JSON only one byte is looked at.
+        let ignored = self.config.watch.unknown_agents == config::UnknownAgents::Ignore;
+        if ignored && !self.endpoints.contains_key(&holder) {
+            return None;
+        }
         let stdin = &report.fds[0];
-        procs::peek(report.pid, 0, stdin.kind, stdin.ino, early::MOST).and_then(Early::new)
+        let peek = |most| procs::peek(report.pid, 0, stdin.kind, stdin.ino, most);
+        let first = peek(1)?;
+        let json = |byte: &u8| matches!(byte, b'{' | b'[') || byte.is_ascii_whitespace();
+        if !first.first().is_some_and(json) {
+            return None;
+        }
+        peek(early::MOST).and_then(Early::new)
     }
 
     fn unwatch_early(&mut self, report: &ExecReport, holder: u32) {

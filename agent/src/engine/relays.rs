@@ -30,25 +30,17 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool whose relays find the daemon at `engine`.
+    /// A pool whose relays find the daemon at `engine`. It is started when it is first asked whether it is ready.
     ///
     /// # Errors
-    /// Where there is no `kams-relay` beside this program, or it cannot be started.
-    pub fn start(engine: &Path) -> io::Result<Self> {
-        let program = std::env::current_exe()?.with_file_name(PROGRAM);
-        let mut this = Self {
-            program,
+    /// Where this program does not know its own place.
+    pub fn new(engine: &Path) -> io::Result<Self> {
+        Ok(Self {
+            program: std::env::current_exe()?.with_file_name(PROGRAM),
             engine: engine.to_owned(),
             running: None,
             count: 0,
-        };
-        match this.ready().map(drop) {
-            Ok(()) => Ok(this),
-            Err(error) => Err(io::Error::new(
-                error.kind(),
-                format!("{}: {error}", this.program.display()),
-            )),
-        }
+        })
     }
 
     fn ready(&mut self) -> io::Result<&RelayPool> {
@@ -71,9 +63,11 @@ impl Pool {
 
 impl RelaySink for Pool {
     fn is_ready(&mut self) -> bool {
-        self.ready()
-            .inspect_err(|error| tracing::error!(%error, "there is no pool of relays"))
-            .is_ok()
+        let ready = self.ready().map(drop);
+        if let Err(error) = &ready {
+            tracing::error!(%error, program = %self.program.display(), "no relays, so nothing can be enforced");
+        }
+        ready.is_ok()
     }
 
     fn relay(&mut self, ends: inject::Ends, server: RelayedServer) -> Result<(), String> {
@@ -112,7 +106,14 @@ impl RelaySink for Pool {
         };
         let ends = relay::Ends { sole, ..ends };
         let pool = self.ready().map_err(|error| error.to_string())?;
-        let started = pool.start(ends, meta, fail).map_err(|error| error.to_string())?;
+        let started = match pool.start(ends, meta, fail) {
+            Ok(started) => started,
+            Err(error) => {
+                // What it answers later must not be taken for the answer to another question.
+                self.running = None;
+                return Err(error.to_string());
+            }
+        };
         tracing::debug!(relay = started.pid, server = %server.identity, "a relay serves");
         Ok(())
     }

@@ -25,6 +25,7 @@ fn main() -> Result<()> {
     } else {
         Duration::from_secs(1)
     };
+    say(pace, "starts its notes server");
     let beside = std::env::current_exe()?.with_file_name("demo-server");
     let mut server = Command::new(&beside)
         .stdin(Stdio::piped())
@@ -41,7 +42,6 @@ fn main() -> Result<()> {
         pace,
     };
 
-    agent.say("starts its notes server");
     let client = json!({"name": "demo-agent", "version": "1.0.0"});
     let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
     agent.request("initialize", &hello)?;
@@ -65,10 +65,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+fn say(pace: Duration, what: &str) {
+    std::thread::sleep(pace);
+    eprintln!("demo: the agent {what}");
+}
+
 impl Agent {
     fn say(&self, what: &str) {
-        std::thread::sleep(self.pace);
-        eprintln!("demo: the agent {what}");
+        say(self.pace, what);
     }
 
     fn call(&mut self, tool: &str, text: &str) -> Result<()> {
