@@ -32,6 +32,9 @@ pub use connections::{Left, Why};
 /// Name of the environment variable that replaces the embedded object by a file.
 pub const OBJECT_ENV: &str = "KAMS_NETBLOCK_OBJECT";
 
+/// Most processes in blocked trees.
+pub const CAPACITY: usize = kams_sensor_abi::netblock::MEMBERS_MAX as usize;
+
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Process {
@@ -138,12 +141,25 @@ impl Blocks {
         let Some(attached) = &mut inner.attached else {
             return Ok(id);
         };
-        attached.begin(id)?;
-        for root in roots {
-            attached.enter(*root, id)?;
+        let entered = attached.begin(id).and_then(|()| {
+            roots
+                .iter()
+                .try_for_each(|root| attached.enter(*root, id).map(drop))
+        });
+        if let Err(error) = entered {
+            attached.end(id);
+            if attached.blocks().is_empty() {
+                inner.detach(self.folder.as_deref());
+            }
+            return Err(error);
         }
         inner.roots.insert(id, roots.to_vec());
         Ok(id)
+    }
+
+    /// Goes on with a block of an earlier daemon as one of these processes: whoever it was put on then stays in it.
+    pub fn resume(&self, id: BlockId, roots: &[Process]) {
+        self.lock().roots.insert(id, roots.to_vec());
     }
 
     /// Looks at a blocked tree: enters processes that were started before the block, or that found no room, and closes
@@ -212,6 +228,13 @@ impl Blocks {
     /// Takes the first attempt since the last call.
     pub fn take_attempt(&self, id: BlockId) -> Option<Attempt> {
         self.lock().attached.as_mut()?.take_attempt(id)
+    }
+
+    /// Processes that are in a block now.
+    pub fn processes(&self, id: BlockId) -> usize {
+        let inner = self.lock();
+        let members = inner.attached.as_ref().map(Attached::members).unwrap_or_default();
+        members.iter().filter(|(_, of)| *of == id).count()
     }
 
     /// The block that a process is under.

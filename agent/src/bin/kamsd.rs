@@ -50,9 +50,13 @@ struct Arguments {
     /// Check the configuration, print what it says, and end.
     #[arg(long)]
     check_config: bool,
-    /// Let go processes that a daemon which has died was holding at their start, and end. For service managers.
+    /// Let go what a daemon which has died has left: processes held at their start, and servers cut off the network
+    /// (unless a service manager says by SERVICE_RESULT that kamsd failed and is to follow). For service managers.
     #[arg(long)]
     heal: bool,
+    /// With --heal: servers stay cut off, because kamsd starts now.
+    #[arg(long, requires = "heal")]
+    keep_blocks: bool,
     /// Watch this host; otherwise, watch over the process that does.
     #[arg(long, hide = true)]
     worker: bool,
@@ -76,6 +80,9 @@ fn main() -> ExitCode {
                 complain(&format!(
                     "kamsd: {healed} held processes run again, without a relay"
                 ));
+            }
+            if !arguments.keep_blocks && !watchdog::is_to_follow() && watchdog::heal_network(&name) {
+                complain("kamsd: servers that were cut off may use the network again");
             }
             return ExitCode::SUCCESS;
         }
@@ -204,6 +211,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let rules = Arc::new(rules);
     let mut judge = Judge::new(Arc::clone(&rules), salt, Some(Arc::clone(&store)));
     let missing = judge.gate.missing().clone();
+    let cut_offs = judge.gate.cut_offs();
     let current = Arc::new(ArcSwap::from_pointee(config.clone()));
     let (commands, queue) = mpsc::channel(64);
     let desk = worker::start(rules.waste().clone(), commands.clone(), Arc::clone(&metrics))?;
@@ -246,6 +254,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         policy: in_force.policy(),
         pin: pin_folder(&config),
         relays: relay_pool(&door),
+        cut_offs,
     };
     let engine = start_engine(config, live, shared, judge, relays, enforcement, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
@@ -319,10 +328,13 @@ fn relay_pool(door: &std::path::Path) -> Option<Box<dyn RelaySink>> {
 /// What policy wants done beyond messages, as far as it is not the relay's own.
 fn carry_out(effect: Effect, shared: &Shared) {
     match effect {
-        // Its relay has ended both streams. A wrapped server is killed by its parent; one that we put a relay before by us.
+        // Its relay, if there is one, has ended both streams. A wrapped server is killed by its parent; one that we put a
+        // relay before or that we watch by us.
         Effect::KillServer { server_id, pid } => {
-            let ours =
-                |sensor: kams_host::SensorControl| sensor.marks(pid).contains(kams_host::Marks::RELAYED);
+            let ours = |sensor: kams_host::SensorControl| {
+                let marks = sensor.marks(pid);
+                marks.contains(kams_host::Marks::RELAYED) || marks.contains(kams_host::Marks::SERVER)
+            };
             let killed = shared.sensor().is_some_and(ours)
                 && kams_host::procs::stat(pid).is_some_and(|stat| {
                     let start = stat.start_ticks.saturating_mul(kams_host::clock::NS_PER_TICK);
@@ -330,13 +342,8 @@ fn carry_out(effect: Effect, shared: &Shared) {
                 });
             tracing::warn!(server_id, pid, killed, "policy ended a server");
         }
-        Effect::CutNetwork { server_id, pid } => {
-            tracing::error!(
-                server_id,
-                pid,
-                "policy wants this server off the network, which this version cannot do; its calls are refused"
-            );
-        }
+        // The engine follows the restriction that this decision has left.
+        Effect::CutNetwork { .. } => {}
     }
 }
 

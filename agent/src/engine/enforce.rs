@@ -11,9 +11,10 @@ use kams_export::view::{EventKind, EventView, ServerState, Time};
 use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, SensorControl, hold};
 use kams_policy::{Fail, Mode, Policy, Settings, Subject};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::Engine;
+use super::gate::cut_off::CutOffs;
 use super::servers::Server;
 use super::sink::Sink;
 use crate::config::RelayWhat;
@@ -63,6 +64,8 @@ pub struct Enforcement {
     pub pin: Option<PathBuf>,
     /// Relays; without them nothing is held.
     pub relays: Option<Box<dyn RelaySink>>,
+    /// Whom restrictions cut off the network.
+    pub cut_offs: watch::Receiver<CutOffs>,
 }
 
 impl std::fmt::Debug for Enforcement {
@@ -95,6 +98,11 @@ impl Enforce {
             asked: HashMap::new(),
         };
         (this, receiver)
+    }
+
+    /// The policy in force.
+    pub(super) const fn policy(&self) -> &Arc<Policy> {
+        &self.outside.policy
     }
 
     pub(super) fn pin(&self) -> Option<PathBuf> {
@@ -207,6 +215,7 @@ impl Engine {
                     parent: report.ppid,
                     far_ino: [report.fds[0].far_ino(), report.fds[1].far_ino()],
                 };
+                self.cut_off_at_start(id);
                 self.enforce.asked.insert(proc, (id, server));
                 if let Some(injector) = &self.enforce.injector {
                     injector.inject(target);

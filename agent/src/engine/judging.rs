@@ -12,21 +12,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 
+use kams_detect::Finding;
 use kams_detect::cost::Point;
 use kams_export::view::{EventKind, EventView, ServerState, Time};
 use kams_host::LossReason;
 use kams_mcp::session::Identity;
-use kams_mcp::{Direction, Nanos};
+use kams_mcp::{Direction, Nanos, Session};
 use kams_policy::Policy;
 use tokio::sync::oneshot;
 
 use super::backend::runs::Ask;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Party};
 use super::describe;
 use super::gate;
-use super::judge::Judge;
 use super::judge::decided::{Changed, DecideError, Decided, Verb};
 use super::judge::usage::Usage;
+use super::judge::{Case, Judge};
 use super::live::Live;
 use super::sink::Sink;
 use super::stream::Piece;
@@ -73,6 +74,12 @@ pub(super) enum Work {
     AgentGone { pid: u32, event: Box<EventView> },
     /// Something to be told after all that came before it.
     Tell(Box<EventView>),
+    /// Something was seen of a server that no message shows.
+    Report {
+        party: Box<Party>,
+        finding: Box<Finding>,
+        time: Nanos,
+    },
     /// A decision about baselines.
     Baseline {
         decided: Decided,
@@ -205,6 +212,7 @@ impl Bench {
                 Ok(work) => {
                     let tick = matches!(work, Work::Tick | Work::Policy(_) | Work::Gate(_));
                     self.work(work, state);
+                    relays.kill(self.judge.take_kills());
                     if tick {
                         relays.settle(&mut self.judge, &mut self.live);
                     }
@@ -223,6 +231,7 @@ impl Bench {
                         && !self.is_relayed(&work, &relays)
                     {
                         self.work(work, state);
+                        relays.kill(self.judge.take_kills());
                     }
                 }
             }
@@ -310,6 +319,7 @@ impl Bench {
                 live.event(*event);
             }
             Work::Tell(event) => live.event(*event),
+            Work::Report { party, finding, time } => report(&party, &finding, time, judge, live),
             Work::Baseline { decided, by, done } => drop(done.send(decide(decided, &by, judge, live))),
             Work::Usage { usage, done } => drop(done.send(judge.usage(&usage, live))),
             Work::Waste(output) => judge.wasted(output, live),
@@ -377,6 +387,20 @@ impl Open {
         live.registry.lock().end_server(party.server_id, to_wall(time));
         live.count_servers();
     }
+}
+
+/// A finding without a message.
+fn report(party: &Party, finding: &Finding, time: Nanos, judge: &mut Judge, live: &mut Live) {
+    let session = Session::new(kams_mcp::Config::default());
+    let case = Case {
+        party,
+        time: to_wall(time),
+        mono: time,
+        session: &session,
+        request_id: None,
+        gap: false,
+    };
+    judge.report(&case, finding, live);
 }
 
 fn decide(

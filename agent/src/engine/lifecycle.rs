@@ -105,6 +105,9 @@ impl Engine {
             _ if judged.is_ok() => self.unwatch_early(report, judged.map_or(0, |c| c.holder)),
             _ => {}
         }
+        if matches!(seen, Seen::Candidate(_) | Seen::SameChain(_)) {
+            self.follow_network();
+        }
     }
 
     /// Watches a candidate that the kernel side did not; gives what its agent wrote before.

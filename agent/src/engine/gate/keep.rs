@@ -253,6 +253,12 @@ impl Gatekeeper {
     fn write_records(&mut self, now: Now) -> Vec<(&'static str, String)> {
         let records = self.gate.take_records();
         let mut counted = Vec::new();
+        if records
+            .iter()
+            .any(|record| record.body.kind == RecordKind::Restriction)
+        {
+            self.publish_cut_offs(now);
+        }
         for record in &records {
             if matches!(
                 record.body.kind,
