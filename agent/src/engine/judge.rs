@@ -315,10 +315,7 @@ impl Judge {
             request_id: case.request_id.clone(),
             enforced: party.relayed && decision.mode == kams_policy::Mode::Enforce,
             gap: case.gap,
-            action: decision
-                .action
-                .map_or("alert", kams_policy::Action::name)
-                .to_owned(),
+            action: decision.action.map_or("alert", Action::name).to_owned(),
             rule: decision.rule.clone(),
             would: decision.would.map(|action| action.name().to_owned()),
             fingerprint,

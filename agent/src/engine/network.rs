@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::Engine;
 use super::gate::cut_off::CutOffs;
-use crate::discover::tracker::InstanceId;
+use crate::discover::tracker::{Instance, InstanceId};
 use sweeper::Sweeper;
 
 /// Ticks (seconds) after the start in which blocks of an earlier daemon find their servers again: relays have connected by
@@ -210,7 +210,7 @@ impl Engine {
             ServerState::Candidate => instance.is_some_and(|one| one.known.is_some()),
             _ => true,
         };
-        let arrived = instance.is_none_or(|one| one.has_arrived()) || view.revision.is_some();
+        let arrived = instance.is_none_or(Instance::has_arrived) || view.revision.is_some();
         is_server && arrived
     }
 
@@ -227,10 +227,7 @@ impl Engine {
             .server_mut(number)
             .map(|view| view.clone());
         let Some(view) = view else { return };
-        let arrived = self
-            .tracker
-            .instance(id)
-            .is_some_and(crate::discover::tracker::Instance::has_arrived);
+        let arrived = self.tracker.instance(id).is_some_and(Instance::has_arrived);
         if let Some(reason) = self.reason_for(&view, &cut_offs)
             && arrived
             && !self.network.by_server.contains_key(&number)
@@ -276,9 +273,7 @@ impl Engine {
     /// The processes of a server: the first of its chain, and those that are known to descend from it.
     fn roots(&self, view: &ServerView, instance: Option<InstanceId>) -> Vec<Process> {
         let instance = instance.and_then(|id| self.tracker.instance(id));
-        let members = instance
-            .into_iter()
-            .flat_map(crate::discover::tracker::Instance::members);
+        let members = instance.into_iter().flat_map(Instance::members);
         let mut roots: Vec<Process> = members
             .map(|proc| Process {
                 pid: proc.pid,

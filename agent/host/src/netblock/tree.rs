@@ -43,7 +43,7 @@ pub(super) fn complete(
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::error!(%error, pid = process.pid, "a process of a blocked server is not blocked")
+                    tracing::error!(%error, pid = process.pid, "a process of a blocked server is not blocked");
                 }
             }
         }
