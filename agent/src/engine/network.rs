@@ -4,6 +4,7 @@
 //! line with it, whenever one of the three has changed and every second. The kernel does the rest (`host::netblock`).
 //! Walking over processes and closing connections is a thread's own work.
 
+mod lineage;
 mod sweeper;
 mod telling;
 
@@ -11,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use kams_export::view::{NetworkView, ServerState, ServerView, Time};
-use kams_host::netblock::{BlockCounts, BlockId, Blocks, Process};
+use kams_host::netblock::{self, BlockCounts, BlockId, Blocks, Process};
 use kams_host::{clock, procs};
 use kams_policy::{Mode, Network as Setting, Subject};
 use tokio::sync::watch;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use super::Engine;
 use super::gate::cut_off::CutOffs;
 use crate::discover::tracker::{Instance, InstanceId};
+use lineage::Lineage;
 use sweeper::Sweeper;
 
 /// Ticks (seconds) after the start in which blocks of an earlier daemon find their servers again: relays have connected by
@@ -63,6 +65,8 @@ pub(super) struct Network {
     sweeper: Option<Sweeper>,
     cut_offs: watch::Receiver<CutOffs>,
     by_server: HashMap<u64, CutOff>,
+    /// Who descends from whom.
+    pub(super) lineage: Lineage,
     /// Blocks of an earlier daemon whose servers were not found yet.
     inherited: BTreeSet<BlockId>,
     ticks: u32,
@@ -87,6 +91,7 @@ impl Network {
             sweeper: None,
             cut_offs,
             by_server: HashMap::new(),
+            lineage: Lineage::default(),
             inherited: inherited.into_iter().collect(),
             ticks: 0,
             lost: 0,
@@ -112,6 +117,15 @@ impl Network {
         if let Some(sweeper) = &self.sweeper {
             sweeper.sweep(server, id);
         }
+    }
+
+    /// Whether an earlier daemon has cut this process off, and it was not found yet whose it is.
+    fn is_inherited(&self, pid: u32) -> bool {
+        !self.inherited.is_empty()
+            && self
+                .blocks
+                .of_process(pid)
+                .is_some_and(|id| self.inherited.contains(&id))
     }
 
     /// A block of an earlier daemon that this process is under.
@@ -154,7 +168,7 @@ impl Engine {
                 (Some(reason), Some((Some(_), _))) => self.give_reason(view.id, reason),
                 // Where the kernel refused, it is tried again when something changes, not every second.
                 (Some(reason), Some((None, old))) if reason == old => {}
-                (Some(reason), _) if self.is_ripe(view, instance) => self.cut_off(view, instance, reason),
+                (Some(reason), _) if self.is_ripe(view, instance, reason) => self.cut_off(view, reason),
                 _ => {}
             }
         }
@@ -204,10 +218,15 @@ impl Engine {
     }
 
     /// Whether the moment has come: it is a server, and its program is there. A launcher needs the network to install it.
-    fn is_ripe(&self, view: &ServerView, instance: Option<InstanceId>) -> bool {
+    fn is_ripe(&self, view: &ServerView, instance: Option<InstanceId>, reason: Reason) -> bool {
         let instance = instance.and_then(|id| self.tracker.instance(id));
         let is_server = match view.state {
-            ServerState::Candidate => instance.is_some_and(|one| one.known.is_some()),
+            // A restriction names a server that was one. What an earlier daemon cut off was one, too.
+            ServerState::Candidate => {
+                reason == Reason::Restriction
+                    || instance.is_some_and(|one| one.known.is_some())
+                    || self.network.is_inherited(view.pid)
+            }
             _ => true,
         };
         let arrived = instance.is_none_or(Instance::has_arrived) || view.revision.is_some();
@@ -232,12 +251,12 @@ impl Engine {
             && arrived
             && !self.network.by_server.contains_key(&number)
         {
-            self.cut_off(&view, Some(id), reason);
+            self.cut_off(&view, reason);
         }
     }
 
-    fn cut_off(&mut self, view: &ServerView, instance: Option<InstanceId>, reason: Reason) {
-        let roots = self.roots(view, instance);
+    fn cut_off(&mut self, view: &ServerView, reason: Reason) {
+        let roots = self.roots(view);
         let network = &mut self.network;
         let (id, failed) = match network.inherited_of(&roots) {
             Some(id) => (Some(id), None),
@@ -270,16 +289,9 @@ impl Engine {
         self.network.by_server.insert(view.id, cut);
     }
 
-    /// The processes of a server: the first of its chain, and those that are known to descend from it.
-    fn roots(&self, view: &ServerView, instance: Option<InstanceId>) -> Vec<Process> {
-        let instance = instance.and_then(|id| self.tracker.instance(id));
-        let members = instance.into_iter().flat_map(Instance::members);
-        let mut roots: Vec<Process> = members
-            .map(|proc| Process {
-                pid: proc.pid,
-                start_ns: proc.start,
-            })
-            .collect();
+    /// The processes of a server: what is known to descend from it, and the first of its chain.
+    fn roots(&self, view: &ServerView) -> Vec<Process> {
+        let mut roots: Vec<Process> = self.network.lineage.members(view.id).collect();
         // A relay of a user says itself whom it serves: only a process of that user is believed.
         if !roots.iter().any(|root| root.pid == view.pid)
             && let Some(facts) = procs::facts(view.pid)
@@ -291,6 +303,17 @@ impl Engine {
             });
         }
         roots
+    }
+
+    /// A server's first process; of one that ran before, with what it has started.
+    pub(super) fn descends(&mut self, server: u64, pid: u32, start_ns: u64, ran_before: bool) {
+        let root = Process { pid, start_ns };
+        self.network.lineage.begin(server, root);
+        if ran_before {
+            for process in netblock::descendants(&[root]) {
+                self.network.lineage.begin(server, process);
+            }
+        }
     }
 
     fn give_reason(&mut self, number: u64, reason: Reason) {

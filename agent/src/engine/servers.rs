@@ -124,6 +124,7 @@ impl Engine {
             Marks::TREE,
         );
         let id = self.new_id();
+        self.descends(id, report.pid, report.start_ns, adopted);
         let transport = if report.fds[0].kind == FdKind::Pipe {
             Transport::Pipe
         } else {
