@@ -62,6 +62,6 @@ pub use drift::{Baseline, Change, DRIFT, DRIFT_CODE, compare, diff};
 pub use inspect::{
     DESCRIPTION_INJECTION, RESULT_INJECTION, Thresholds, first_sighting, result_text, text_finding,
 };
-pub use scorer::{Hit, Score, score};
+pub use scorer::{Hit, Score, score, score_with};
 pub use sentence::Channel;
 pub use squatting::{Names, SQUATTING, deceptive_name, shadowing};
