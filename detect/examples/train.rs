@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask train` runs it: without a flag it writes the weights, with `--check` it compares them with the file,
 //! with `--report` it cross-validates by group and scores what was never trained on (any further arguments are files
-//! of more such rows).
+//! of more such rows), and with `--dump` prints each row as a JSON line, cross-validated, held ones left out.
 #![expect(clippy::print_stdout, reason = "a developer's report")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,11 @@ use kams_detect::integrity::linear::{CONSTANT, SIZE, STEP, Weights, scale, score
 use kams_detect::integrity::{Channel, score_with};
 use serde_json::Value;
 
-static K: std::sync::LazyLock<Vec<f32>> = std::sync::LazyLock::new(|| std::env::var("K").unwrap_or("20,0.2,0.04,2.0".into()).split(',').map(|x| x.parse().unwrap()).collect());
+const ROUNDS: usize = 20;
+const RATE: f32 = 0.2;
+const SHRINK: f32 = 0.04;
+/// A hostile text counts as much as this many windows of honest ones.
+const HOSTILE: f32 = 2.0;
 const FOLDS: u32 = 5;
 
 struct Row {
@@ -48,7 +52,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if flag == "--check" {
-        let same = std::fs::read(&file).is_ok_and(|b| b == *bytes);
+        let same = std::fs::read(&file).is_ok_and(|b| b == bytes);
         println!(
             "weights {}",
             if same {
@@ -63,7 +67,7 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         };
     }
-    match std::fs::write(&file, *bytes) {
+    match std::fs::write(&file, bytes) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("{}: {error}", file.display());
@@ -80,12 +84,8 @@ fn stored(weight: f32) -> u8 {
     ((weight / STEP).round().clamp(-127.0, 127.0) as i8).cast_unsigned()
 }
 
-fn compressed(weights: &[f32]) -> Box<Weights> {
-    let mut bytes = Box::new([0; SIZE]);
-    for (byte, weight) in bytes.iter_mut().zip(weights) {
-        *byte = stored(*weight);
-    }
-    bytes
+fn compressed(weights: &[f32]) -> Vec<u8> {
+    weights.iter().map(|w| stored(*w)).collect()
 }
 
 fn rows(file: &PathBuf) -> Vec<Row> {
@@ -157,7 +157,7 @@ fn train(rows: &[&Row]) -> Vec<f32> {
     let mut squares = vec![0.01_f32; SIZE];
     let mut order: Vec<usize> = (0..rows.len()).collect();
     let mut seed = 12_345_u64;
-    for _ in 0..(K[0] as usize) {
+    for _ in 0..ROUNDS {
         for i in (1..order.len()).rev() {
             seed = seed
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -182,14 +182,14 @@ fn train(rows: &[&Row]) -> Vec<f32> {
 
 fn step(weights: &mut [f32], squares: &mut [f32], window: &[usize], hostile: bool) {
     let guess = logistic(window_score(weights, window));
-    let slope = if hostile { (guess - 1.0) * K[3] } else { guess };
+    let slope = if hostile { (guess - 1.0) * HOSTILE } else { guess };
     let factor = scale(count(window));
     let features = window.iter().map(|f| (*f, factor)).chain([(CONSTANT, 1.0)]);
     for (feature, factor) in features {
         if let (Some(weight), Some(square)) = (weights.get_mut(feature), squares.get_mut(feature)) {
-            let gradient = slope * factor + K[2] * *weight * scale(count(window));
+            let gradient = slope * factor + SHRINK * *weight * scale(count(window));
             *square += gradient * gradient;
-            *weight -= K[1] * gradient / square.sqrt();
+            *weight -= RATE * gradient / square.sqrt();
         }
     }
 }
@@ -281,7 +281,9 @@ fn report(own: &[Row], known: &[&Row], corpora: &Path) {
         }
     }
     let used = stored.iter().filter(|w| **w != 0).count();
-    println!("{used} weights in use; share of rows (%) at scores {AT:?} of the model, and at {FINAL:?} of the scorer");
+    println!(
+        "{used} weights in use; share of rows (%) at scores {AT:?} of the model, and at {FINAL:?} of the scorer"
+    );
     for ((hostile, shelf), scores) in &shelves {
         let mut shares: Vec<String> = Vec::new();
         let tenths = |over: usize| {

@@ -100,36 +100,32 @@ struct Raw {
     at: Range<usize>,
 }
 
-/// Runs the sentence signals over one text. The linear model sees which of them fired, and where it finds the
-/// sentence honest they count less.
+/// Runs the sentence signals over one text. Where the linear model finds a sentence honest, they count less.
 fn read(text: &str, reading: Reading<'_>, hits: &mut Vec<Raw>) -> Spelling {
     let mut wording = Wording::new(reading.weights);
-    let mut fired = Vec::new();
     signals::read(text, reading.channel, |sentence| {
         let Some(sentence) = sentence else {
             wording.gap();
             return;
         };
-        fired.clear();
-        signals::sentence(sentence, |signal, seen| fired.push((signal, seen)));
-        let judged = wording.read(sentence, &fired);
-        if let Some((strength, at)) = judged.seen {
+        let judged = wording.read(sentence);
+        if let Some((strength, at)) = &judged.seen {
             hits.push(Raw {
                 signal: Signal::Wording,
                 value: strength * Signal::Wording.weight(),
-                at,
+                at: at.clone(),
             });
         }
-        for (signal, seen) in &fired {
-            let value = seen.strength * signal.weight() * judged.trust;
+        signals::sentence(sentence, |signal, seen| {
+            let value = seen.strength * signal.weight() * judged.share(seen.strength);
             if value >= FAINTEST {
                 hits.push(Raw {
-                    signal: *signal,
+                    signal,
                     value,
-                    at: sentence.span(*seen),
+                    at: sentence.span(seen),
                 });
             }
-        }
+        });
     })
 }
 

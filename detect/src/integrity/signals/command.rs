@@ -52,7 +52,12 @@ pub(super) fn overrides(s: &Sentence<'_>) -> Option<Seen> {
         let force = if s.negated(i) {
             0.0
         } else if verb.is(THIRD) {
-            0.6
+            // "A later rule overrides earlier ones": of settings, unless the model's own rules are meant.
+            if s.any(MODEL | YOUR | YOU | SYSTEM | GUARD | CONVO) {
+                0.6
+            } else {
+                0.25
+            }
         } else if verb.is(PAST) || s.before(i, 2, OFFER).is_some() {
             0.3
         } else if verb.is(FOREIGN) || verb.opens || s.commanded(i) > 0.0 || verb.is(ING) {
@@ -248,6 +253,12 @@ pub(super) fn persona(s: &Sentence<'_>) -> Option<Seen> {
         {
             best = Seen::best(best, Seen::new(0.7, i, rights));
         }
+    }
+    // "you enter debug mode", "the assistant is in maintenance mode"
+    if let Some(mode) = s.places(PERSONA).find(|i| s.is(*i, MODE))
+        && let Some(who) = s.before(mode, 6, YOU | MODEL)
+    {
+        best = Seen::best(best, Seen::new(0.75, who, mode));
     }
     // "jailbreak mode", "elevated privileges", "unrestricted access"
     for i in s.places(UNBOUND) {
