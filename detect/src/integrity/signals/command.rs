@@ -1,10 +1,10 @@
 //! Commands that change what the model does: rules set aside, roles, priorities, riders on its answers.
 
 use crate::integrity::lexicon::{
-    ACT, ALWAYS, APPLY, BEFORE, BYPASS, CONTENT, CONVO, COVERT, EXEC, FAIL, FOLLOW, FOREIGN, GRANTED, GUARD,
-    IDENT, IGNORE, ING, INSERT, MEMORY, MODAL, MODE, MODEL, NEG, NOTE, NOW, OFFER, OTHER, PAST, PERSONA,
-    PREFER, PRIOR, QUANT, READ, RESPOND, RULES, SAFETY, SECRET, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, TOOL,
-    UNBOUND, USER, WHEN, YOU, YOUR,
+    ACT, ALWAYS, APPLY, BASE, BEFORE, BYPASS, CONTENT, CONVO, COVERT, EXEC, FAIL, FOLLOW, FOREIGN, GRANTED,
+    GUARD, IDENT, IGNORE, ING, INSERT, MEMORY, MODAL, MODE, MODEL, NEG, NOTE, NOW, OFFER, OTHER, PAST,
+    PERSONA, PREFER, PRIOR, QUANT, READ, RESPOND, RULES, SAFETY, SECRET, SEND, SHOW, SYSTEM, TELL, THIRD,
+    THIS, TOOL, UNBOUND, USER, WHEN, YOU, YOUR,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -35,6 +35,10 @@ pub(super) fn overrides(s: &Sentence<'_>) -> Option<Seen> {
         let mut strength: f64 = 0.25;
         if s.between(low, high, PRIOR | YOUR) {
             strength += 0.6;
+        }
+        // An order to forget what was said before is unmistakable.
+        if verb.is(IGNORE) && verb.is(BASE | FOREIGN) && verb.opens && s.between(low, high, PRIOR) {
+            strength += 0.15;
         }
         if s.between(low, high, QUANT) {
             strength += 0.3;
@@ -205,7 +209,7 @@ pub(super) fn redirected(s: &Sentence<'_>) -> Option<Seen> {
             .commands(SHOW | EXEC | TELL)
             .find(|c| c.0 > i && c.0 - i <= 14 && c.1 >= 0.9)?
             .0;
-        Seen::new(0.95, i, then)
+        Seen::new(1.0, i, then)
     })
 }
 
