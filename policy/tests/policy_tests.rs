@@ -128,6 +128,9 @@ fn a_bad_test_file_is_told_in_full() {
         "`long` is no duration",
         "needs `name`",
         "expects nothing cannot fail",
+        "a test without events cannot fail",
+        "an `expect` that says nothing cannot fail",
+        "`args` and `arguments` are the same",
     ] {
         assert!(shown.contains(words), "{words}\n{shown}");
     }
