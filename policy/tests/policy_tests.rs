@@ -116,6 +116,8 @@ fn a_bad_test_file_is_told_in_full() {
   - given: []
   - name: nothing expected
     given: [{call: {}}]
+  - name: nothing said
+    given: [{call: {args: {}, arguments: {}}, expect: {}}]
 ";
     let problems = run_tests(("p", Policy::default_text()), &NoFiles, ("t", text)).unwrap_err();
     let shown = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(

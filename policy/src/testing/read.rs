@@ -87,14 +87,15 @@ fn read_case(reader: &mut Reader<'_>, item: &Node) -> Option<Case> {
     let mut steps: Vec<(Step, Option<Expect>)> = Vec::new();
     match fields.get("given") {
         Some(node) => {
-            for item in reader.list(node, "given") {
+            let items = reader.list(node, "given");
+            if items.is_empty() && matches!(node.value, Value::List(_)) {
+                reader.error(node.place, "a test without events cannot fail");
+            }
+            for item in items {
                 steps.extend(read_step(reader, item, &who));
             }
         }
         None => reader.error(fields.place, "a test needs `given`"),
-    }
-    if steps.is_empty() && fields.get("given").is_some() {
-        reader.error(fields.place, "a test without events cannot fail");
     }
     if let Some(expect) = fields.get("expect").and_then(|n| read_expect(reader, n)) {
         match steps.last_mut() {
