@@ -149,8 +149,10 @@ pub enum Refusal {
     Late,
     /// The kernel refused one of the steps before the first replacement; the error number.
     Failed(i32),
-    /// A step failed after the first replacement, or a filter that was required: the process was killed.
+    /// A step failed after the first replacement: the process was killed.
     Killed,
+    /// A filter that was required could not be installed: the process was killed.
+    Unfiltered,
     /// Nobody had said in time what is to become of it.
     Unclaimed,
     /// This machine's architecture is not supported.
@@ -171,6 +173,7 @@ impl Refusal {
             Self::Late => "late",
             Self::Failed(_) => "failed",
             Self::Killed => "killed",
+            Self::Unfiltered => "unfiltered",
             Self::Unclaimed => "unclaimed",
             Self::Unsupported => "unsupported",
         }
@@ -178,7 +181,7 @@ impl Refusal {
 
     /// Whether the process was killed; else it runs, without a relay.
     pub const fn is_fatal(self) -> bool {
-        matches!(self, Self::Killed)
+        matches!(self, Self::Killed | Self::Unfiltered)
     }
 }
 

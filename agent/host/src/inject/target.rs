@@ -242,7 +242,7 @@ impl Tracee {
             }
             Err(error) if required => {
                 tracing::error!(pid = self.pid, %error, "a server's filter cannot be written");
-                Err(Refusal::Killed)
+                Err(Refusal::Unfiltered)
             }
             Err(error) => {
                 calling.unfiltered = Some(error.raw_os_error().unwrap_or(libc::EIO));
@@ -281,7 +281,7 @@ impl Tracee {
             return if filtering.finish(result, &self.pidfd) {
                 self.call()
             } else if filtering.must_not_run() {
-                Err(Refusal::Killed)
+                Err(Refusal::Unfiltered)
             } else {
                 self.done()
             };
@@ -400,7 +400,7 @@ impl Tracee {
         if let Phase::Calling(calling) = std::mem::replace(&mut self.phase, Phase::GivenUp)
             && (calling.calls.as_ref().is_some_and(Calls::replaced) || self.restore(&calling).is_err())
         {
-            reason = Refusal::Killed;
+            reason = if reason.is_fatal() { reason } else { Refusal::Killed };
         }
         if reason.is_fatal() {
             self.signal(libc::SIGKILL);
