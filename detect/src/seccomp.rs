@@ -28,6 +28,9 @@ mod tests {
     #[test]
     fn a_server_that_runs_on_is_worse_than_one_that_was_ended() {
         assert!(unfiltered("busy", false).severity > unfiltered("busy", true).severity);
-        assert_ne!(unfiltered("busy", false).cause, unfiltered("launcher", false).cause);
+        assert_ne!(
+            unfiltered("busy", false).cause,
+            unfiltered("launcher", false).cause
+        );
     }
 }

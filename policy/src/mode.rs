@@ -91,11 +91,8 @@ pub enum Seccomp {
 
 impl Seccomp {
     /// All choices by name.
-    pub(crate) const NAMES: [(&'static str, Self); 3] = [
-        ("off", Self::Off),
-        ("deny", Self::Deny),
-        ("notify", Self::Notify),
-    ];
+    pub(crate) const NAMES: [(&'static str, Self); 3] =
+        [("off", Self::Off), ("deny", Self::Deny), ("notify", Self::Notify)];
 
     /// The name in policy files.
     pub const fn name(self) -> &'static str {

@@ -427,7 +427,7 @@ impl Engine {
         let Some(server) = self.servers.get(&id) else {
             return;
         };
-        if instance.relayed || self.enforce.injector.is_none() {
+        if self.enforce.injector.is_none() {
             return;
         }
         let Some(relayed) = self.enforced(server) else {
@@ -438,11 +438,11 @@ impl Engine {
         } else {
             "first_seen"
         };
-        let proc = instance.key.proc;
-        self.tell_unrelayed(&relayed, proc, why);
-        if relayed.seccomp != Seccomp::Off {
-            self.tell_unfiltered(id, &relayed, why, false);
+        let (proc, behind_relay) = (instance.key.proc, instance.relayed);
+        if !behind_relay {
+            self.tell_unrelayed(&relayed, proc, why);
         }
+        self.never_filtered(id, &relayed, proc, why);
     }
 
     /// Ends the daemon where the injector's thread is stuck: its parent lets go what is held, the kernel what is traced.

@@ -96,7 +96,12 @@ impl Inner {
     /// Enters what the filters of servers were asked; also of those whose filters an earlier daemon put on.
     pub fn show_held(&mut self, held: &[Held]) {
         let live = |view: &&mut ServerView| view.state != ServerState::Gone;
-        for view in self.servers.values_mut().map(|entry| &mut entry.view).filter(live) {
+        for view in self
+            .servers
+            .values_mut()
+            .map(|entry| &mut entry.view)
+            .filter(live)
+        {
             let mut of_server = held.iter().filter(|one| one.server == view.pid).peekable();
             if of_server.peek().is_none() {
                 continue;
@@ -118,7 +123,11 @@ impl Inner {
     /// Live servers whose filter is in this state.
     pub fn filtered(&self, state: &str) -> usize {
         self.live_servers()
-            .filter(|view| view.seccomp.as_ref().is_some_and(|seccomp| seccomp.state == state))
+            .filter(|view| {
+                view.seccomp
+                    .as_ref()
+                    .is_some_and(|seccomp| seccomp.state == state)
+            })
             .count()
     }
 

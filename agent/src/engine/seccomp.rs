@@ -122,9 +122,19 @@ impl Engine {
         server: &RelayedServer,
         first: ProcKey,
     ) -> (Option<Confine>, bool) {
-        if server.seccomp == Seccomp::Off {
+        // A filter cannot be taken off again: what may turn out to be no server must not get one.
+        let known = self.tracker.instance(id).is_some_and(|one| one.known.is_some());
+        if server.seccomp == Seccomp::Off || !known {
             return (None, false);
         }
+        self.enter_chain(id, server, first);
+        if self.filters.is_launcher(first) {
+            return (None, true);
+        }
+        (self.confine(id), false)
+    }
+
+    fn enter_chain(&mut self, id: InstanceId, server: &RelayedServer, first: ProcKey) {
         let chain = Chain {
             server: server.clone(),
             first,
@@ -136,10 +146,20 @@ impl Engine {
         };
         self.filters.chains.insert(id, chain);
         self.show_filter(id);
-        if self.filters.is_launcher(first) {
-            return (None, true);
+    }
+
+    /// A server spoke MCP that was to be under a filter, and was not known at its start.
+    pub(super) fn never_filtered(
+        &mut self,
+        id: InstanceId,
+        server: &RelayedServer,
+        first: ProcKey,
+        why: &'static str,
+    ) {
+        if server.seccomp != Seccomp::Off && !self.filters.chains.contains_key(&id) {
+            self.enter_chain(id, server, first);
+            self.no_filter(id, why);
         }
-        (self.confine(id), false)
     }
 
     fn confine(&mut self, id: InstanceId) -> Option<Confine> {
@@ -267,7 +287,11 @@ impl Engine {
             }
             Err(error) => {
                 // Its sockets fail from now on, with ENOSYS; that is no hole, and has to be told all the same.
-                tracing::error!(pid = proc.pid, error, "nobody keeps the listener of a server's filter");
+                tracing::error!(
+                    pid = proc.pid,
+                    error,
+                    "nobody keeps the listener of a server's filter"
+                );
                 self.no_filter(id, "no_holder");
             }
         }
@@ -295,26 +319,25 @@ impl Engine {
         chain.state = FAILED;
         chain.failed = Some(why.to_owned());
         let (server, first) = (chain.server.clone(), chain.first);
-        let ended = why == "unfiltered" || (server.fail == Fail::Closed && self.end_chain(id, first));
+        let ended = matches!(why, "unfiltered" | "killed")
+            || (server.fail == Fail::Closed && self.end_chain(id, first));
         self.show_filter(id);
         self.tell_unfiltered(id, &server, why, ended);
     }
 
     /// Ends every process of a server that must not run without its filter.
     fn end_chain(&self, id: InstanceId, first: ProcKey) -> bool {
-        let members = self.tracker.instance(id).into_iter().flat_map(|one| one.members());
+        let members = self
+            .tracker
+            .instance(id)
+            .into_iter()
+            .flat_map(|one| one.members());
         members.fold(hold::kill(first.pid, first.start), |ended, proc| {
             hold::kill(proc.pid, proc.start) || ended
         })
     }
 
-    pub(super) fn tell_unfiltered(
-        &mut self,
-        id: InstanceId,
-        server: &RelayedServer,
-        why: &'static str,
-        ended: bool,
-    ) {
+    fn tell_unfiltered(&mut self, id: InstanceId, server: &RelayedServer, why: &'static str, ended: bool) {
         self.live.metrics.filters(why);
         tracing::error!(
             server = %server.identity, uid = server.uid, why, ended,
@@ -331,7 +354,12 @@ impl Engine {
 
     /// A server is cut off the network, by its number: what can refuse does so from now on.
     pub(super) fn cut_off_filtered(&mut self, server_id: u64) {
-        let pid = self.live.registry.lock().server_mut(server_id).map(|view| view.pid);
+        let pid = self
+            .live
+            .registry
+            .lock()
+            .server_mut(server_id)
+            .map(|view| view.pid);
         let Some(pid) = pid else { return };
         let keys: Vec<Key> = self
             .filters
@@ -341,7 +369,11 @@ impl Engine {
             .map(|held| held.key)
             .collect();
         for key in keys {
-            let set = self.filters.holder.as_mut().map(|holder| holder.set(Some(key), false));
+            let set = self
+                .filters
+                .holder
+                .as_mut()
+                .map(|holder| holder.set(Some(key), false));
             if let Some(Err(error)) = set {
                 tracing::error!(%error, pid, "the filter of a server cannot be told to refuse");
             }
@@ -352,7 +384,9 @@ impl Engine {
     /// Once a second: who never got a filter, who lost it, and what is shown.
     pub(super) fn look_after_filters(&mut self) {
         let tracker = &self.tracker;
-        self.filters.chains.retain(|id, _| tracker.instance(*id).is_some());
+        self.filters
+            .chains
+            .retain(|id, _| tracker.instance(*id).is_some());
         let held = self.filters.held();
         let mut missing = Vec::new();
         for (id, chain) in &mut self.filters.chains {

@@ -70,7 +70,8 @@ pub(crate) fn read(reader: &mut Reader<'_>, node: &Node) -> Vec<ServerEntry> {
         if let (Some(Mode::Observe), Some(Seccomp::Deny | Seccomp::Notify), Some(node)) =
             (entry.mode, entry.seccomp, fields.get("seccomp"))
         {
-            let message = "`seccomp` does nothing here: only in enforce mode is a server stopped at its start";
+            let message =
+                "`seccomp` does nothing here: only in enforce mode is a server stopped at its start";
             reader.warn(node.place, message, None);
         }
         if ["mode", "fail", "network", "seccomp"]

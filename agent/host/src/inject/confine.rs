@@ -57,7 +57,8 @@ impl Filtering {
         if read != length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let privileged = status::number(pid.unsigned_abs(), "CapEff:", 16).is_some_and(|c| c & SYS_ADMIN != 0);
+        let privileged =
+            status::number(pid.unsigned_abs(), "CapEff:", 16).is_some_and(|c| c & SYS_ADMIN != 0);
         let already = status::number(pid.unsigned_abs(), "NoNewPrivs:", 10) == Some(1);
         let this = Self {
             pid: target,

@@ -400,7 +400,11 @@ impl Tracee {
         if let Phase::Calling(calling) = std::mem::replace(&mut self.phase, Phase::GivenUp)
             && (calling.calls.as_ref().is_some_and(Calls::replaced) || self.restore(&calling).is_err())
         {
-            reason = if reason.is_fatal() { reason } else { Refusal::Killed };
+            reason = if reason.is_fatal() {
+                reason
+            } else {
+                Refusal::Killed
+            };
         }
         if reason.is_fatal() {
             self.signal(libc::SIGKILL);

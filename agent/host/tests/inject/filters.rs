@@ -179,7 +179,10 @@ fn programs_for_32_bits_are_ended() {
     let program = programs::first_write_32();
     let text = "while read line; do \"$1\"; echo \"status $?\"; done";
     let mut command = Command::new("sh");
-    command.args(["-c", text, DENY]).arg(program).stderr(Stdio::null());
+    command
+        .args(["-c", text, DENY])
+        .arg(program)
+        .stderr(Stdio::null());
     let mut server = Server::start(rig, &mut command);
     assert_eq!(server.ask(), format!("status {}\n", 128 + libc::SIGSYS));
     server.end();

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
 
 use super::{Answer, Held, Key, Order};
 use crate::wire::{self, PACKET};
@@ -153,7 +155,12 @@ impl HolderClient {
 
 fn unconnected() -> io::Result<OwnedFd> {
     let kind = SocketType::SEQPACKET;
-    Ok(socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        kind,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
 }
 
 #[cfg(test)]
@@ -170,7 +177,9 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("seccomp.sock");
-        let door = HolderClient::new(Path::new("/nowhere"), &path).open_door().expect("opened");
+        let door = HolderClient::new(Path::new("/nowhere"), &path)
+            .open_door()
+            .expect("opened");
         let thread = std::thread::spawn(move || holder::serve(&door));
         let mut first = HolderClient::new(Path::new("/nowhere"), &path);
         let key = Key { pid: 7, start: 9 };
@@ -183,7 +192,10 @@ mod tests {
         let held = second.held().expect("told");
         assert_eq!(held.len(), 1);
         assert_eq!((held[0].key, held[0].server, held[0].allow), (key, 5, true));
-        assert_eq!(second.set(Some(Key { pid: 8, start: 9 }), false).expect("told"), 0);
+        assert_eq!(
+            second.set(Some(Key { pid: 8, start: 9 }), false).expect("told"),
+            0
+        );
         assert_eq!(second.set(None, false).expect("told"), 1);
         assert!(!second.held().expect("told")[0].allow);
         drop(writer);
@@ -191,6 +203,9 @@ mod tests {
             std::thread::yield_now();
         }
         drop(second);
-        thread.join().expect("no panic").expect("it ends when nothing is left to hold");
+        thread
+            .join()
+            .expect("no panic")
+            .expect("it ends when nothing is left to hold");
     }
 }
