@@ -48,6 +48,9 @@ const OF_HOLDER: &[&str] = &["accept4", "getsockopt"];
 /// The requests of a filter's listener: all that `ioctl` is for (`SECCOMP_IOCTL_NOTIF_RECV` and `_SEND`).
 const LISTENER: [u64; 2] = [0xc050_2100, 0xc018_2101];
 
+/// `SECCOMP_GET_NOTIF_SIZES`.
+const GET_NOTIF_SIZES: u64 = 3;
+
 /// AF_UNIX: the way to the engine.
 const UNIX: u64 = 1;
 /// PROT_EXEC.
@@ -66,6 +69,9 @@ pub fn confine_holder() -> Result<(), SeccompError> {
     for name in OF_HOLDER {
         filter.add_rule(ScmpAction::Allow, ScmpSyscall::from_name(name)?)?;
     }
+    // The library asks again how long a question is.
+    let sizes = ScmpArgCompare::new(0, ScmpCompareOp::MaskedEqual(0xffff_ffff), GET_NOTIF_SIZES);
+    filter.add_rule_conditional(ScmpAction::Allow, ScmpSyscall::from_name("seccomp")?, &[sizes])?;
     let ioctl = ScmpSyscall::from_name("ioctl")?;
     for request in LISTENER {
         let only = ScmpArgCompare::new(1, ScmpCompareOp::MaskedEqual(0xffff_ffff), request);
