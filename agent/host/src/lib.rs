@@ -10,6 +10,7 @@ pub mod clock;
 mod control;
 pub mod doctor;
 mod event;
+pub mod filter;
 mod functions;
 mod heartbeat;
 pub mod hold;
