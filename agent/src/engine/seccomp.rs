@@ -275,7 +275,7 @@ impl Engine {
         };
         let kept = match &mut self.filters.holder {
             Some(holder) => holder
-                .keep(key, chain.first.pid, allow, listener)
+                .keep(key, chain.first.pid, allow, &listener)
                 .map_err(|error| error.to_string()),
             None => Err("there is none".to_owned()),
         };
@@ -331,7 +331,7 @@ impl Engine {
             .tracker
             .instance(id)
             .into_iter()
-            .flat_map(|one| one.members());
+            .flat_map(Instance::members);
         members.fold(hold::kill(first.pid, first.start), |ended, proc| {
             hold::kill(proc.pid, proc.start) || ended
         })

@@ -125,12 +125,8 @@ impl Filtering {
                 self.result = Ok(None);
                 None
             }
-            (Some(Call::NoNewPrivs | Call::Install), Some(error)) => {
-                self.result = Err(error);
-                None
-            }
-            // What cannot be closed would be the server's own judge.
-            (Some(Call::Close(_)), Some(error)) => {
+            // Also a listener that cannot be closed: the server would be its own judge.
+            (Some(Call::NoNewPrivs | Call::Install | Call::Close(_)), Some(error)) => {
                 self.result = Err(error);
                 None
             }
@@ -162,6 +158,6 @@ impl Filtering {
 }
 
 fn place(at: u64, len: usize) -> io::Result<RemoteIoVec> {
-    let base = usize::try_from(at).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
+    let base = usize::try_from(at).map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
     Ok(RemoteIoVec { base, len })
 }
