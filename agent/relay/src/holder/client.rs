@@ -49,6 +49,10 @@ impl HolderClient {
     }
 
     /// Has a listener kept. On an error it is closed, and whoever asks is answered with ENOSYS.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the listener is the holder's from here on, and closed here"
+    )]
     pub fn keep(&mut self, key: Key, server: u32, allow: bool, listener: OwnedFd) -> io::Result<()> {
         self.ready()?;
         match self.order(Order::Keep { key, server, allow }, Some(&listener))? {
