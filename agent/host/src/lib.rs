@@ -45,7 +45,9 @@ pub use event::{
     StreamKey, far_keys,
 };
 pub use losses::{ForcedStage, LossCount};
-pub use options::{BACKEND_ENV, Backend, OBJECT_ENV, RING_MAX, RING_MIN, SensorError, SensorOptions};
+pub use options::{
+    BACKEND_ENV, Backend, OBJECT_ENV, RING_MAX, RING_MIN, RING_USUAL, SensorError, SensorOptions,
+};
 pub use programs::PayloadMethod;
 pub use queue::SensorEvents;
 pub use sensor::Sensor;

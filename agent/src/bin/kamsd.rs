@@ -13,6 +13,7 @@ use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
 use kams_agent::engine::backend::calls::Ingest;
 use kams_agent::engine::counter::Counter;
+use kams_agent::engine::counter::tokenizer::{self, Tokenizer};
 use kams_agent::engine::enforce::{Enforcement, RelaySink};
 use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
@@ -57,10 +58,19 @@ struct Arguments {
     /// Watch this host; otherwise, watch over the process that does.
     #[arg(long, hide = true)]
     worker: bool,
+    /// Count the tokens of JSON texts on standard input, one a line.
+    #[arg(long, hide = true)]
+    count_tokens: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.count_tokens {
+        return match tokenizer::serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(2),
+        };
+    }
     let sources = arguments.config.map_or_else(Sources::installed, Sources::file);
     if arguments.check_config {
         return check(&sources);
@@ -170,7 +180,11 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let instance = format!("{:x}-{:x}", started.unix_nanos(), std::process::id());
     let feed = Feed::new(config.events, instance);
     let registry = Arc::new(Registry::default());
-    let counter = Counter::start(Arc::clone(&registry), Arc::clone(&metrics))?;
+    let counter = Counter::start(
+        Arc::clone(&registry),
+        Arc::clone(&metrics),
+        Tokenizer::child("--count-tokens"),
+    )?;
     let live = Live {
         registry,
         feed,
