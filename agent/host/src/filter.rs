@@ -155,8 +155,7 @@ mod tests {
     /// What the kernel would answer: the few instructions that such programs are made of.
     fn run(filter: &Filter, arch: u32, number: i64, args: [u64; 6]) -> u32 {
         let mut data = Vec::new();
-        let number = u32::try_from(number).expect("a number of a call");
-        data.extend(number.to_ne_bytes());
+        data.extend(u32::try_from(number).expect("a number").to_ne_bytes());
         data.extend(arch.to_ne_bytes());
         data.extend(0u64.to_ne_bytes());
         for arg in args {

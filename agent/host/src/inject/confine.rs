@@ -125,12 +125,12 @@ impl Filtering {
                 self.result = Ok(None);
                 None
             }
-            // Also a listener that cannot be closed: the server would be its own judge.
-            (Some(Call::NoNewPrivs | Call::Install | Call::Close(_)), Some(error)) => {
+            // A listener that cannot be closed would make the server its own judge.
+            (Some(_), Some(error)) => {
                 self.result = Err(error);
                 None
             }
-            (Some(Call::Close(_)) | None, _) => None,
+            (Some(Call::Close(_)), None) | (None, _) => None,
         };
         self.next.is_some()
     }
@@ -158,6 +158,6 @@ impl Filtering {
 }
 
 fn place(at: u64, len: usize) -> io::Result<RemoteIoVec> {
-    let base = usize::try_from(at).map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
+    let base = usize::try_from(at).map_err(|_no_address| io::ErrorKind::AddrNotAvailable)?;
     Ok(RemoteIoVec { base, len })
 }

@@ -48,10 +48,14 @@ impl HolderClient {
         self.socket.is_some()
     }
 
-    /// Has a copy of a listener kept. Where nobody has one any more, whoever asks is answered with ENOSYS.
-    pub fn keep(&mut self, key: Key, server: u32, allow: bool, listener: &OwnedFd) -> io::Result<()> {
+    /// Has a listener kept. On an error it is closed, and whoever asks is answered with ENOSYS.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the listener is the holder's from here on, and closed here"
+    )]
+    pub fn keep(&mut self, key: Key, server: u32, allow: bool, listener: OwnedFd) -> io::Result<()> {
         self.ready()?;
-        match self.order(Order::Keep { key, server, allow }, Some(listener))? {
+        match self.order(Order::Keep { key, server, allow }, Some(&listener))? {
             Answer::Done(_) => Ok(()),
             _ => Err(io::Error::other("the holder of listeners has no room")),
         }
@@ -184,8 +188,8 @@ mod tests {
         let mut first = HolderClient::new(Path::new("/nowhere"), &path);
         let key = Key { pid: 7, start: 9 };
         // In a listener's place: a pipe without a question, whose end is its end.
-        let (reader, writer) = io::pipe().expect("a pipe");
-        first.keep(key, 5, true, &reader.into()).expect("kept");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        first.keep(key, 5, true, reader.into()).expect("kept");
         drop(first);
         let mut second = HolderClient::new(Path::new("/nowhere"), &path);
         assert!(second.find());
