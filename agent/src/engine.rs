@@ -24,6 +24,7 @@ mod own;
 pub mod registry;
 pub mod relays;
 pub mod replay;
+mod seccomp;
 mod servers;
 pub mod sink;
 pub mod stream;
@@ -58,6 +59,7 @@ use judging::{Judging, Work};
 use live::Live;
 use network::Network;
 use outside::Outside;
+use seccomp::Filters;
 use servers::Server;
 use sink::Sink;
 
@@ -103,6 +105,8 @@ pub enum Command {
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
     Gate(backend::runs::Ask),
+    /// Policy cuts a server off the network, by its number.
+    CutNetwork(u64),
     /// Stop.
     Stop,
 }
@@ -176,6 +180,7 @@ pub struct Engine {
     judging: Judging,
     enforce: Enforce,
     network: Network,
+    filters: Filters,
     outcomes: Option<Outcomes>,
     servers: HashMap<InstanceId, Server>,
     keys: HashMap<StreamKey, (InstanceId, Direction)>,
@@ -220,7 +225,8 @@ impl Engine {
         let blocks = Arc::new(Blocks::new(enforcement.pin.as_deref()));
         shared.set_blocks(&blocks);
         let network = Network::new(blocks, enforcement.cut_offs.clone());
-        let (enforce, outcomes) = Enforce::new(enforcement);
+        let (mut enforce, outcomes) = Enforce::new(enforcement);
+        let filters = Filters::new(enforce.take_holder());
         let mut engine = Self {
             tracker: Tracker::new(boot, Limits::default(), unknown_agents(&config)),
             config,
@@ -235,6 +241,7 @@ impl Engine {
             judging,
             enforce,
             network,
+            filters,
             outcomes: Some(outcomes),
             servers: HashMap::new(),
             keys: HashMap::new(),
@@ -283,6 +290,7 @@ impl Engine {
                         self.judging.hand(Work::Policy(policy));
                     }
                     Some(Command::Gate(ask)) => self.judging.hand(Work::Gate(ask)),
+                    Some(Command::CutNetwork(server_id)) => self.cut_off_filtered(server_id, false),
                     Some(Command::Stop) | None => break,
                 },
                 Some(outcome) = outcomes.recv() => self.injected(outcome),
@@ -381,6 +389,7 @@ impl Engine {
     fn stop_sensor(&mut self) {
         // Before the sensor: what is held is let go while it can be told.
         self.enforce.stop();
+        self.filters.forget();
         self.end_everything();
         *self.shared.sensor.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if let Some(Running { sensor, control }) = self.running.take() {
@@ -406,6 +415,7 @@ impl Engine {
             self.end_network();
         }
         self.stop_sensor();
+        self.filters.allow_all();
         self.tracker = Tracker::new(self.boot, Limits::default(), unknown_agents(&self.config));
         if enabled {
             *events = Some(self.start_sensor().map_err(|e| e.to_string())?);
@@ -442,6 +452,7 @@ impl Engine {
         self.rest_if_idle();
         self.look_after_injector();
         self.tick_network();
+        self.look_after_filters();
         self.tell_losses();
     }
 

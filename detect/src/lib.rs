@@ -12,6 +12,7 @@ pub mod integrity;
 pub mod network;
 pub mod redact;
 pub mod relay;
+pub mod seccomp;
 pub mod text;
 pub mod waste;
 

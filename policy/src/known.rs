@@ -16,6 +16,7 @@ pub(crate) const DETECTORS: &[&str] = &[
     "network.refused",
     "relay.oversize",
     "relay.unjudged",
+    "network.unfiltered",
     "run.chain",
 ];
 

@@ -26,6 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use kams_sensor_abi::netblock::{Attempt, BlockCounts, HOOK_CONNECT, HOOK_SEND, HOOK_SOCKET};
 
 use crate::options::SensorError;
+use crate::procs;
 use attached::Attached;
 pub use connections::{Left, Why};
 
@@ -230,11 +231,20 @@ impl Blocks {
         self.lock().attached.as_mut()?.take_attempt(id)
     }
 
-    /// Processes that are in a block now.
+    /// Processes that are in a block now. Forgets those that ended while a look at the tree entered them.
     pub fn processes(&self, id: BlockId) -> usize {
-        let inner = self.lock();
-        let members = inner.attached.as_ref().map(Attached::members).unwrap_or_default();
-        members.iter().filter(|(_, of)| *of == id).count()
+        let mut inner = self.lock();
+        let Some(attached) = &mut inner.attached else {
+            return 0;
+        };
+        let members = attached.members().into_iter().filter(|(_, of)| *of == id);
+        let (alive, ended): (Vec<u32>, Vec<u32>) = members
+            .map(|(pid, _)| pid)
+            .partition(|pid| procs::is_alive(*pid, None));
+        for pid in ended {
+            attached.leave(pid);
+        }
+        alive.len()
     }
 
     /// The block that a process is under.

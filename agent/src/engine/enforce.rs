@@ -10,11 +10,13 @@ use std::sync::Arc;
 use kams_export::view::{EventKind, EventView, ServerState, Time};
 use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, SensorControl, hold};
-use kams_policy::{Fail, Mode, Policy, Settings, Subject};
+use kams_policy::{Fail, Mode, Network, Policy, Seccomp, Settings, Subject};
+use kams_relay::HolderClient;
 use tokio::sync::{mpsc, watch};
 
 use super::Engine;
 use super::gate::cut_off::CutOffs;
+use super::seccomp;
 use super::servers::Server;
 use super::sink::Sink;
 use crate::config::RelayWhat;
@@ -42,6 +44,10 @@ pub struct RelayedServer {
     pub identity: Arc<str>,
     /// What the relay does when the engine is silent.
     pub fail: Fail,
+    /// The filter of system calls that it is to be under.
+    pub seccomp: Seccomp,
+    /// What it may do on the network.
+    pub network: Network,
 }
 
 /// What puts relays between ends.
@@ -66,6 +72,8 @@ pub struct Enforcement {
     pub relays: Option<Box<dyn RelaySink>>,
     /// Whom restrictions cut off the network.
     pub cut_offs: watch::Receiver<CutOffs>,
+    /// The way to who answers the questions of filters (`seccomp: notify`).
+    pub holder: Option<HolderClient>,
 }
 
 impl std::fmt::Debug for Enforcement {
@@ -103,6 +111,15 @@ impl Enforce {
     /// The policy in force.
     pub(super) const fn policy(&self) -> &Arc<Policy> {
         &self.outside.policy
+    }
+
+    pub(super) fn injector(&self) -> Option<&Injector> {
+        self.injector.as_ref()
+    }
+
+    /// The way to the holder of listeners; once.
+    pub(super) fn take_holder(&mut self) -> Option<HolderClient> {
+        self.outside.holder.take()
     }
 
     pub(super) fn pin(&self) -> Option<PathBuf> {
@@ -196,6 +213,10 @@ impl Engine {
         if !report.held && !report.hold_failed {
             return;
         }
+        if seccomp::is_followed(report) {
+            self.answer_followed(report);
+            return;
+        }
         let proc = ProcKey {
             pid: report.pid,
             start: report.start_ns,
@@ -208,12 +229,16 @@ impl Engine {
                 .relays
                 .as_mut()
                 .is_some_and(|relays| relays.is_ready());
+            let (confine, follow) = self.confinement(id, &server, proc);
             if report.held && ready {
                 let target = Target {
                     pid: report.pid,
                     start_ns: report.start_ns,
                     parent: report.ppid,
                     far_ino: [report.fds[0].far_ino(), report.fds[1].far_ino()],
+                    relay: true,
+                    confine,
+                    follow,
                 };
                 self.cut_off_at_start(id);
                 self.enforce.asked.insert(proc, (id, server));
@@ -225,6 +250,7 @@ impl Engine {
             } else {
                 let why = if report.held { "no_relay" } else { "not_held" };
                 self.tell_unrelayed(&server, proc, why);
+                self.no_filter(id, why);
             }
         }
         self.let_go(proc);
@@ -272,7 +298,13 @@ impl Engine {
             tool: None,
             relayed: true,
         };
-        let Settings { mode, fail, .. } = self.enforce.outside.policy.settings(&subject);
+        let Settings {
+            mode,
+            fail,
+            network,
+            seccomp,
+            ..
+        } = self.enforce.outside.policy.settings(&subject);
         (mode == Mode::Enforce).then(|| RelayedServer {
             id: server.id,
             uid: party.uid,
@@ -282,6 +314,8 @@ impl Engine {
             agent_start: party.agent_start,
             identity: Arc::clone(&party.server),
             fail,
+            seccomp,
+            network,
         })
     }
 
@@ -289,12 +323,20 @@ impl Engine {
     pub(super) fn injected(&mut self, outcome: Outcome) {
         let result = match &outcome {
             Outcome::Injected(_) => "injected",
+            Outcome::Confined { .. } => "confined",
             Outcome::Refused { reason, .. } => reason.name(),
             Outcome::Died { .. } => "died",
         };
         self.live.metrics.injections(result);
         match outcome {
             Outcome::Injected(ends) => self.relay(*ends),
+            Outcome::Confined {
+                pid,
+                start_ns,
+                confined,
+            } => {
+                self.confined_later(ProcKey { pid, start: start_ns }, confined);
+            }
             Outcome::Refused {
                 pid,
                 start_ns,
@@ -304,6 +346,9 @@ impl Engine {
             }
             Outcome::Died { pid, start_ns } => {
                 let proc = ProcKey { pid, start: start_ns };
+                if self.not_confined(proc, "died") {
+                    return;
+                }
                 if let Some((_, server)) = self.enforce.asked.remove(&proc) {
                     self.tell_unrelayed(&server, proc, "died");
                 }
@@ -311,7 +356,7 @@ impl Engine {
         }
     }
 
-    fn relay(&mut self, ends: Ends) {
+    fn relay(&mut self, mut ends: Ends) {
         let proc = ProcKey {
             pid: ends.pid,
             start: ends.start_ns,
@@ -335,6 +380,7 @@ impl Engine {
         if let Some(started) = started {
             self.live.event(started);
         }
+        self.relay_stands(id, proc, ends.server_ino, ends.confined.take());
         let Some(relays) = &mut self.enforce.outside.relays else {
             return;
         };
@@ -351,7 +397,10 @@ impl Engine {
     }
 
     fn not_injected(&mut self, proc: ProcKey, reason: Refusal) {
-        let Some((_, server)) = self.enforce.asked.remove(&proc) else {
+        if self.not_confined(proc, reason.name()) {
+            return;
+        }
+        let Some((id, server)) = self.enforce.asked.remove(&proc) else {
             tracing::warn!(
                 pid = proc.pid,
                 reason = reason.name(),
@@ -366,6 +415,7 @@ impl Engine {
             "no relay could be put before a server"
         );
         self.tell_unrelayed(&server, proc, reason.name());
+        self.no_filter(id, reason.name());
     }
 
     fn tell_unrelayed(&mut self, server: &RelayedServer, proc: ProcKey, why: &'static str) {
@@ -386,7 +436,7 @@ impl Engine {
         let Some(server) = self.servers.get(&id) else {
             return;
         };
-        if instance.relayed || self.enforce.injector.is_none() {
+        if self.enforce.injector.is_none() {
             return;
         }
         let Some(relayed) = self.enforced(server) else {
@@ -397,8 +447,11 @@ impl Engine {
         } else {
             "first_seen"
         };
-        let proc = instance.key.proc;
-        self.tell_unrelayed(&relayed, proc, why);
+        let (proc, behind_relay) = (instance.key.proc, instance.relayed);
+        if !behind_relay {
+            self.tell_unrelayed(&relayed, proc, why);
+        }
+        self.never_filtered(id, &relayed, proc, why);
     }
 
     /// Ends the daemon where the injector's thread is stuck: its parent lets go what is held, the kernel what is traced.

@@ -29,6 +29,7 @@ use super::judge::decided::{Changed, DecideError, Decided, Verb};
 use super::judge::usage::Usage;
 use super::judge::{Case, Judge};
 use super::live::Live;
+use super::seccomp;
 use super::sink::Sink;
 use super::stream::Piece;
 use super::to_wall;
@@ -74,12 +75,6 @@ pub(super) enum Work {
     AgentGone { pid: u32, event: Box<EventView> },
     /// Something to be told after all that came before it.
     Tell(Box<EventView>),
-    /// Something was seen of a server that no message shows.
-    Report {
-        party: Box<Party>,
-        finding: Box<Finding>,
-        time: Nanos,
-    },
     /// A decision about baselines.
     Baseline {
         decided: Decided,
@@ -93,6 +88,11 @@ pub(super) enum Work {
     },
     /// What was found about wasted tokens.
     Waste(Output),
+    /// What the engine itself found about a server.
+    Found {
+        party: Box<Party>,
+        finding: Box<Finding>,
+    },
     /// Another policy.
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
@@ -319,10 +319,21 @@ impl Bench {
                 live.event(*event);
             }
             Work::Tell(event) => live.event(*event),
-            Work::Report { party, finding, time } => report(&party, &finding, time, judge, live),
             Work::Baseline { decided, by, done } => drop(done.send(decide(decided, &by, judge, live))),
             Work::Usage { usage, done } => drop(done.send(judge.usage(&usage, live))),
             Work::Waste(output) => judge.wasted(output, live),
+            Work::Found { party, finding } => {
+                let mono = seccomp::now();
+                let case = Case {
+                    party: &party,
+                    time: to_wall(mono),
+                    mono,
+                    session: &Session::new(kams_mcp::Config::in_order()),
+                    request_id: None,
+                    gap: false,
+                };
+                judge.report(&case, &finding, live);
+            }
             Work::Policy(policy) => {
                 judge.set_policy(policy);
                 tell(live, "policy reloaded");
@@ -387,20 +398,6 @@ impl Open {
         live.registry.lock().end_server(party.server_id, to_wall(time));
         live.count_servers();
     }
-}
-
-/// A finding without a message.
-fn report(party: &Party, finding: &Finding, time: Nanos, judge: &mut Judge, live: &mut Live) {
-    let session = Session::new(kams_mcp::Config::default());
-    let case = Case {
-        party,
-        time: to_wall(time),
-        mono: time,
-        session: &session,
-        request_id: None,
-        gap: false,
-    };
-    judge.report(&case, finding, live);
 }
 
 fn decide(

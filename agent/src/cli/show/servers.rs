@@ -2,7 +2,7 @@
 
 use std::io;
 
-use kams_export::view::{NetworkView, ServerState, ServerView, ToolView};
+use kams_export::view::{NetworkView, SeccompView, ServerState, ServerView, ToolView};
 
 use crate::cli::out::{Ink, Out};
 use crate::cli::table::{Cell, Column, Table, bytes, duration, number};
@@ -33,6 +33,7 @@ pub(in crate::cli) fn servers(servers: &[ServerView], cost: bool, out: &mut Out)
             Column::right("ERRORS"),
             Column::right("GAPS"),
             Column::left("NETWORK", 24),
+            Column::left("SECCOMP", 24),
             Column::left("CALLS ITSELF", 40),
         ]
     });
@@ -98,6 +99,7 @@ fn row(s: &ServerView, share: Option<String>) -> Vec<Cell> {
             count(s.errors, Ink::Odd),
             count(s.gaps, Ink::Bad),
             network(s.network.as_ref()),
+            seccomp(s.seccomp.as_ref()),
             Cell::new(claims),
         ]);
     }
@@ -117,6 +119,24 @@ fn network(view: Option<&NetworkView>) -> Cell {
         }
         Some(_) => Cell::new("cut off").ink(Ink::Odd),
     }
+}
+
+/// What its filter of system calls does.
+fn seccomp(view: Option<&SeccompView>) -> Cell {
+    let Some(view) = view else {
+        return Cell::new("-").ink(Ink::Faint);
+    };
+    let ink = match view.state.as_str() {
+        "failed" => Ink::Bad,
+        "waiting" => Ink::Odd,
+        _ => Ink::Plain,
+    };
+    let text = match (&view.failed, view.refused) {
+        (Some(why), _) => format!("FAILED: {why}"),
+        (None, 0) => view.state.clone(),
+        (None, refused) => format!("{}, {refused} refused", view.state),
+    };
+    Cell::new(text).ink(ink)
 }
 
 fn count(n: u64, ink: Ink) -> Cell {

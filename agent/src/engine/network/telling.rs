@@ -190,10 +190,9 @@ impl Engine {
             },
             relayed: view.state == ServerState::Relayed,
         };
-        self.judging.hand(Work::Report {
+        self.judging.hand(Work::Found {
             party: Box::new(party),
             finding: Box::new(finding),
-            time: clock::boot_ns(),
         });
     }
 }
