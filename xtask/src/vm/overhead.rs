@@ -54,6 +54,8 @@ pub(crate) fn guest(rounds: u32) -> Result<()> {
         let mut guest = bench.guest(&kernel, image, archive.clone());
         guest.count_instructions = true;
         guest.limit = LIMIT;
+        // As a host of this distribution boots: its own security modules take part in every read and write.
+        guest.kernel_arguments.clear();
         let run = guest.run(&mut std::io::sink());
         for line in run.log.lines() {
             if let Some((_, said)) = line.split_once(LINES) {
