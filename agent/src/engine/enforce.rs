@@ -218,6 +218,9 @@ impl Engine {
                 self.tell_unrelayed(&server, proc, why);
             }
         }
+        if let Some(id) = self.tracker.by_member(proc) {
+            self.see_from_start(id, report);
+        }
         self.let_go(proc);
     }
 
@@ -342,7 +345,7 @@ impl Engine {
     }
 
     fn not_injected(&mut self, proc: ProcKey, reason: Refusal) {
-        let Some((_, server)) = self.enforce.asked.remove(&proc) else {
+        let Some((id, server)) = self.enforce.asked.remove(&proc) else {
             tracing::warn!(
                 pid = proc.pid,
                 reason = reason.name(),
@@ -350,6 +353,7 @@ impl Engine {
             );
             return;
         };
+        self.see_from_here(id);
         let closed = server.fail == Fail::Closed && !reason.is_fatal();
         let killed = closed && hold::kill(proc.pid, proc.start);
         tracing::error!(
