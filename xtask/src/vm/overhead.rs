@@ -57,7 +57,12 @@ fn guest(rounds: u32) -> Result<()> {
         environment: Vec::new(),
         limit: LIMIT,
     };
-    let archive = bench.archive("overhead", &[(program()?, "tests/overhead".to_owned())], &[plan])?;
+    // The second is the server of the benchmark's agent.
+    let files = [
+        (program()?, "tests/overhead".to_owned()),
+        ("/bin/cat".into(), "bin/cat".to_owned()),
+    ];
+    let archive = bench.archive("overhead", &files, &[plan])?;
     for image in &images {
         let mut guest = bench.guest(&kernel, image, archive.clone());
         guest.count_instructions = true;
