@@ -5,6 +5,7 @@
 //! not for the disk, and not for the judging of what was said ([`judging`]: a thread of its own).
 
 mod agents;
+mod attach;
 pub mod backend;
 pub mod configured;
 pub mod conversation;
@@ -60,8 +61,8 @@ use seccomp::Filters;
 use servers::Server;
 use sink::Sink;
 
-/// Seconds without an agent after which the payload probe leaves the host. Agents come in bursts, and attaching takes
-/// about as long as a hasty one needs for its first line.
+/// Seconds without an agent, or with none whose servers have no relay, after which the payload programs leave the host.
+/// Agents come in bursts, and attaching takes about as long as a hasty one needs for its first line.
 const REST_AFTER: u32 = 15;
 /// What the kernel saw longer ago than this is past the ring and the sensor's queue, in nanoseconds.
 const SETTLED_NS: u64 = 10_000_000_000;
@@ -295,6 +296,7 @@ impl Engine {
                 self.answer_hold(&report);
             }
             SensorEvent::Held { pid, start_ns, .. } => {
+                self.attach_payload();
                 self.let_go(ProcKey { pid, start: start_ns });
                 tracing::error!(
                     pid,
@@ -431,10 +433,10 @@ impl Engine {
         self.tell_losses();
     }
 
-    /// Takes the payload probe off the host while no agent lives.
+    /// Takes the payload programs off the host while nothing passes that only they see.
     fn rest_if_idle(&mut self) {
         let Some(running) = &self.running else { return };
-        let idle = self.endpoints.is_empty() && self.servers.is_empty();
+        let idle = !self.needs_payload();
         self.idle_ticks = if idle { self.idle_ticks + 1 } else { 0 };
         if self.idle_ticks == REST_AFTER {
             if let Err(error) = running.control.detach_payload() {

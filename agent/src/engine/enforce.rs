@@ -244,6 +244,9 @@ impl Engine {
                 self.no_filter(id, why);
             }
         }
+        if let Some(id) = self.tracker.by_member(proc) {
+            self.see_from_start(id, report);
+        }
         self.let_go(proc);
     }
 
@@ -399,6 +402,7 @@ impl Engine {
             );
             return;
         };
+        self.see_from_here(id);
         let closed = server.fail == Fail::Closed && !reason.is_fatal();
         let killed = closed && hold::kill(proc.pid, proc.start);
         tracing::error!(

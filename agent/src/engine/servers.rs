@@ -74,6 +74,15 @@ impl Server {
         self.relayed = true;
     }
 
+    pub(super) const fn is_relayed(&self) -> bool {
+        self.relayed
+    }
+
+    /// Its first messages may have passed unseen.
+    pub(super) const fn begins_unseen(&mut self) {
+        self.begins = Begins::Unsure;
+    }
+
     /// The event of its start.
     pub(super) fn started(&self) -> EventView {
         let mut started = self.event(EventKind::ServerStarted, self.started);
@@ -186,7 +195,7 @@ impl Engine {
     }
 
     /// Enters what the agent wrote before the watch began, as its first call.
-    fn take_early(&mut self, instance: InstanceId, early: Early, time: u64) {
+    pub(super) fn take_early(&mut self, instance: InstanceId, early: Early, time: u64) {
         let Some(server) = self.servers.get_mut(&instance) else {
             return;
         };
