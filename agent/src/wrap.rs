@@ -160,6 +160,8 @@ fn meta(command: &[OsString], pid: Pid, socket: bool) -> Meta {
     let start = |pid| kams_host::procs::stat(pid).map_or(0, |stat| stat.start_ticks * clock::NS_PER_TICK);
     Meta {
         relay: format!("wrap-{server_pid}-{:x}", start(server_pid)),
+        server_start: 0,
+        candidate: false,
         uid: uid.as_raw(),
         user: user
             .as_ref()

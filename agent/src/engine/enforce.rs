@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kams_export::view::{EventKind, EventView, ServerState, Time};
+use kams_export::view::{EventKind, EventView, Time};
 use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, SensorControl, hold};
 use kams_policy::{Fail, Mode, Policy, Settings, Subject};
@@ -41,6 +41,8 @@ pub struct RelayedServer {
     pub identity: Arc<str>,
     /// What the relay does when the engine is silent.
     pub fail: Fail,
+    /// Nothing but its first line can say whether it is an MCP server.
+    pub candidate: bool,
 }
 
 /// What puts relays between ends.
@@ -207,15 +209,17 @@ impl Engine {
                     parent: report.ppid,
                     far_ino: [report.fds[0].far_ino(), report.fds[1].far_ino()],
                 };
-                self.enforce.asked.insert(proc, (id, server));
                 if let Some(injector) = &self.enforce.injector {
+                    if let Some(entry) = self.servers.get_mut(&id) {
+                        entry.set_asked();
+                    }
+                    self.enforce.asked.insert(proc, (id, server));
                     injector.inject(target);
                     return;
                 }
-                self.enforce.asked.remove(&proc);
             } else {
                 let why = if report.held { "no_relay" } else { "not_held" };
-                self.tell_unrelayed(&server, proc, why);
+                self.unrelayed(id, &server, proc, why);
             }
         }
         self.let_go(proc);
@@ -250,7 +254,8 @@ impl Engine {
         if !wanted {
             return Err("unknown");
         }
-        Ok((id, relayed))
+        let candidate = !known;
+        Ok((id, RelayedServer { candidate, ..relayed }))
     }
 
     /// Whom a relay before this server is to serve; none where policy only has it watched.
@@ -273,6 +278,7 @@ impl Engine {
             agent_start: party.agent_start,
             identity: Arc::clone(&party.server),
             fail,
+            candidate: false,
         })
     }
 
@@ -295,8 +301,9 @@ impl Engine {
             }
             Outcome::Died { pid, start_ns } => {
                 let proc = ProcKey { pid, start: start_ns };
-                if let Some((_, server)) = self.enforce.asked.remove(&proc) {
-                    self.tell_unrelayed(&server, proc, "died");
+                if let Some((id, server)) = self.enforce.asked.remove(&proc) {
+                    self.unrelayed(id, &server, proc, "died");
+                    self.answered(id, false);
                 }
             }
         }
@@ -315,34 +322,41 @@ impl Engine {
             return;
         };
         self.tracker.relayed(id);
-        // Before the relay speaks: what it shows is not told twice.
-        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
-            view.state = ServerState::Relayed;
-        }
-        let started = self.servers.get_mut(&id).map(|server| {
-            server.set_relayed();
-            server.started()
-        });
-        if let Some(started) = started {
-            self.live.event(started);
-        }
         let Some(relays) = &mut self.enforce.outside.relays else {
             return;
         };
-        if let Err(error) = relays.relay(ends, server.clone()) {
+        let relayed = relays.relay(ends, server.clone());
+        if let Err(error) = relayed {
             tracing::error!(server = %server.identity, pid = proc.pid, %error, "no relay; the server's connection is closed");
             self.tell_unrelayed(&server, proc, "no_relay");
-            return;
+        } else {
+            tracing::info!(server = %server.identity, agent = %server.agent, uid = server.uid, pid = proc.pid, "a relay stands before a server");
         }
-        tracing::info!(server = %server.identity, agent = %server.agent, uid = server.uid, pid = proc.pid, "a relay stands before a server");
-        self.live.event(EventView {
-            server: Some(server.identity.to_string()),
-            ..of_server(&server, EventKind::ServerRelayed)
-        });
+        self.answered(id, true);
+    }
+
+    /// The injector is through with a server: what was put off until then follows.
+    fn answered(&mut self, id: InstanceId, relayed: bool) {
+        let spoke = self
+            .servers
+            .get_mut(&id)
+            .and_then(|server| server.set_answered(relayed));
+        if let Some(time) = spoke {
+            self.confirmed(id, time);
+        }
+    }
+
+    /// A server runs without a relay that was to get one: told at once if it is known to be a server, else when it shows.
+    fn unrelayed(&mut self, id: InstanceId, server: &RelayedServer, proc: ProcKey, why: &'static str) {
+        if let (true, Some(entry)) = (server.candidate, self.servers.get_mut(&id)) {
+            entry.unrelayed = Some(why);
+        } else {
+            self.tell_unrelayed(server, proc, why);
+        }
     }
 
     fn not_injected(&mut self, proc: ProcKey, reason: Refusal) {
-        let Some((_, server)) = self.enforce.asked.remove(&proc) else {
+        let Some((id, server)) = self.enforce.asked.remove(&proc) else {
             tracing::warn!(
                 pid = proc.pid,
                 reason = reason.name(),
@@ -356,7 +370,8 @@ impl Engine {
             server = %server.identity, pid = proc.pid, reason = reason.name(), killed,
             "no relay could be put before a server"
         );
-        self.tell_unrelayed(&server, proc, reason.name());
+        self.unrelayed(id, &server, proc, reason.name());
+        self.answered(id, false);
     }
 
     fn tell_unrelayed(&mut self, server: &RelayedServer, proc: ProcKey, why: &'static str) {
@@ -383,10 +398,10 @@ impl Engine {
         let Some(relayed) = self.enforced(server) else {
             return;
         };
-        let why = if instance.adopted {
-            "ran_before"
-        } else {
-            "first_seen"
+        let why = match server.unrelayed {
+            Some(why) => why,
+            None if instance.adopted => "ran_before",
+            None => "first_seen",
         };
         let proc = instance.key.proc;
         self.tell_unrelayed(&relayed, proc, why);

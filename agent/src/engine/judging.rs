@@ -90,6 +90,12 @@ pub(super) enum Work {
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
     Gate(Ask),
+    /// `kams on` and `kams off`, and whom to tell once relays were told.
+    Switch {
+        on: bool,
+        event: Box<EventView>,
+        done: oneshot::Sender<Result<(), String>>,
+    },
     /// About a second has passed.
     Tick,
 }
@@ -203,6 +209,7 @@ impl Bench {
             match queue.try_recv() {
                 Ok(work) if self.is_relayed(&work, &relays) => {}
                 Ok(work) => {
+                    self.tell_relays(&work, &mut relays);
                     let tick = matches!(work, Work::Tick | Work::Policy(_) | Work::Gate(_));
                     self.work(work, state);
                     if tick {
@@ -222,6 +229,7 @@ impl Bench {
                     if let Ok(work) = last
                         && !self.is_relayed(&work, &relays)
                     {
+                        self.tell_relays(&work, &mut relays);
                         self.work(work, state);
                     }
                 }
@@ -234,6 +242,19 @@ impl Bench {
         // What a relay shows is not judged a second time from where it was watched.
         for server in relays.take_new() {
             self.open.remove(&server);
+        }
+    }
+
+    /// What relays must know.
+    fn tell_relays(&mut self, work: &Work, relays: &mut Relays) {
+        match work {
+            Work::Switch { on, .. } => relays.switch(*on, &mut self.judge, &mut self.live),
+            Work::Rename {
+                server,
+                identity,
+                agent,
+            } => relays.rename(*server, identity, agent),
+            _ => {}
         }
     }
 
@@ -318,6 +339,10 @@ impl Bench {
                 tell(live, "policy reloaded");
             }
             Work::Gate(ask) => ask.answer(&mut judge.gate, live),
+            Work::Switch { event, done, .. } => {
+                live.event(*event);
+                drop(done.send(Ok(())));
+            }
             Work::Tick => self.tick(),
         }
     }

@@ -123,6 +123,7 @@ fn party(meta: &Meta) -> Party {
         agent_start: meta.agent_start,
         server: Arc::from(meta.server.as_str()),
         server_pid: meta.server_pid,
+        server_start: 0,
         transport: if meta.socket {
             Transport::Socket
         } else {

@@ -3,6 +3,7 @@
 mod saying;
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use kams_detect::redact::shown;
 use kams_detect::relay as findings;
@@ -36,6 +37,8 @@ pub enum Effect {
         server_id: u64,
         /// Its process.
         pid: u32,
+        /// When that started, nanoseconds since boot; 0 where it is another's to kill.
+        start: u64,
     },
     /// Cut its process tree off the network.
     CutNetwork {
@@ -102,6 +105,37 @@ impl Relayed {
     /// Whose it is.
     pub const fn party(&self) -> &Party {
         &self.party
+    }
+
+    /// Better names: a launcher chain has reached them.
+    pub fn rename(&mut self, server: &Arc<str>, agent: &Arc<str>) {
+        self.party.server = Arc::clone(server);
+        self.party.agent = Arc::clone(agent);
+    }
+
+    /// Refuses what waits for a person: nobody will be asked.
+    pub fn give_up_held(
+        &mut self,
+        why: &str,
+        judge: &mut Judge,
+        sink: &mut dyn Sink,
+        now: Nanos,
+    ) -> Vec<FromEngine> {
+        let mut bench = Bench { judge, sink, now };
+        let at = policy_now(self.to_wall, now);
+        let mut said = Vec::new();
+        for held in std::mem::take(&mut self.held) {
+            let id = Some(&held.id);
+            bench
+                .judge
+                .gate
+                .give_up(held.approval, &self.party, id, at, bench.sink);
+            let back = denial::answer_to(&held.head, self.form(why)).unwrap_or_default();
+            self.answered_by_us(&back, &held.id, &mut bench);
+            let onward = Onward::Nothing;
+            said.push(FromEngine::Verdict(held.seq, Verdict { onward, back }));
+        }
+        said
     }
 
     /// What the two sides said of themselves.
@@ -467,9 +501,14 @@ impl Relayed {
             .map(|ruled| &ruled.decision)
             .chain(verdicts.map(|verdict| &verdict.decision));
         let (server_id, pid) = (self.party.server_id, self.party.server_pid);
+        let start = self.party.server_start;
         for decision in all.filter(|decision| decision.outcome == Outcome::Block) {
             let effect = match decision.action {
-                Some(Action::KillServer) => Effect::KillServer { server_id, pid },
+                Some(Action::KillServer) => Effect::KillServer {
+                    server_id,
+                    pid,
+                    start,
+                },
                 Some(Action::BlockEgress) => Effect::CutNetwork { server_id, pid },
                 Some(Action::BlockTool) => {
                     blocked.extend(decision.restriction.as_ref().map(|one| one.id));
