@@ -61,6 +61,8 @@ use sink::Sink;
 /// Seconds without an agent after which the payload probe leaves the host. Agents come in bursts, and attaching takes
 /// about as long as a hasty one needs for its first line.
 const REST_AFTER: u32 = 15;
+/// What the kernel saw longer ago than this is past the ring and the sensor's queue, in nanoseconds.
+const SETTLED_NS: u64 = 10_000_000_000;
 
 /// What the rest of the daemon asks of the engine.
 #[derive(Debug)]
@@ -420,7 +422,7 @@ impl Engine {
         let mut actions = Vec::new();
         self.tracker.tick(now, &mut actions);
         self.act(actions, now);
-        self.judging.hand(Work::Tick);
+        self.judging.hand(Work::Tick(now.saturating_sub(SETTLED_NS)));
         self.end_lingering(now);
         self.rest_if_idle();
         self.look_after_injector();

@@ -10,9 +10,6 @@ use crate::json::{JsonKind, pick, string};
 use crate::method::Method;
 use crate::revision::Revision;
 
-/// Default bound on what is read before the stream is given up, per direction: 256 KiB.
-pub const DEFAULT_LIMIT: usize = 256 << 10;
-
 /// JSON lines that are not distinctive, before the stream is given up.
 const MAX_PLAIN_LINES: u32 = 16;
 
@@ -73,7 +70,7 @@ pub enum Reason {
 
 /// The classifier of one stream. It keeps no bytes for others: a session has to be fed the stream from its start.
 /// Both directions may be fed in any order; once decided it stays decided.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Confirm {
     to_server: Side,
     to_client: Side,
@@ -84,7 +81,7 @@ pub struct Confirm {
     verdict: Verdict,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Side {
     framer: Framer,
     fed: u64,
@@ -93,22 +90,23 @@ struct Side {
 }
 
 impl Confirm {
-    /// A stream that is seen from its start. `limit` bounds what is read of each direction, in bytes.
-    pub fn new(limit: usize) -> Self {
-        Self::with(limit, false)
+    /// A stream that is seen from its start. `limit` bounds what is read of each direction, `line` what is kept of one
+    /// line, both in bytes.
+    pub fn new(limit: usize, line: usize) -> Self {
+        Self::with(limit, line, false)
     }
 
     /// A stream that was joined midway: each direction is read from its first newline on.
-    pub fn late(limit: usize) -> Self {
-        Self::with(limit, true)
+    pub fn late(limit: usize, line: usize) -> Self {
+        Self::with(limit, line, true)
     }
 
-    fn with(limit: usize, late: bool) -> Self {
+    fn with(limit: usize, line: usize, late: bool) -> Self {
         let side = || Side {
             framer: if late {
-                Framer::mid_stream(limit)
+                Framer::mid_stream(line)
             } else {
-                Framer::new(limit)
+                Framer::new(line)
             },
             fed: 0,
             head: Vec::new(),
@@ -193,8 +191,9 @@ impl Confirm {
         match line {
             Line::Nothing => {}
             Line::Plain => {
-                self.plain += 1;
-                if self.plain > MAX_PLAIN_LINES {
+                self.plain = self.plain.saturating_add(1);
+                // A session under way may say nothing else for long.
+                if self.plain > MAX_PLAIN_LINES && !self.late {
                     self.verdict = Verdict::Rejected(Reason::Limit);
                 }
             }
@@ -315,10 +314,12 @@ mod tests {
     use super::*;
     use crate::Direction::{ToClient, ToServer};
 
+    const DEFAULT_LIMIT: usize = 256 << 10;
+
     const INITIALIZE: &str = r#"{"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}},"jsonrpc":"2.0","id":0}"#;
 
     fn first(direction: Direction, text: &str) -> Verdict {
-        Confirm::new(DEFAULT_LIMIT)
+        Confirm::new(DEFAULT_LIMIT, DEFAULT_LIMIT)
             .feed(direction, text.as_bytes())
             .clone()
     }
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn an_opening_in_pieces_waits_for_its_newline() {
-        let mut confirm = Confirm::new(DEFAULT_LIMIT);
+        let mut confirm = Confirm::new(DEFAULT_LIMIT, DEFAULT_LIMIT);
         for byte in INITIALIZE.bytes() {
             assert_eq!(*confirm.feed(ToServer, &[byte]), Verdict::Pending);
         }
@@ -375,8 +376,11 @@ mod tests {
         assert_eq!(rejected("  ls"), Verdict::Rejected(Reason::NotJson));
         assert_eq!(rejected("{broken\n"), Verdict::Rejected(Reason::NotJson));
         assert_eq!(rejected("Con"), Verdict::Pending);
-        assert_eq!(*Confirm::new(64).eof(ToServer), Verdict::Rejected(Reason::Eof));
-        let mut long = Confirm::new(64);
+        assert_eq!(
+            *Confirm::new(64, 64).eof(ToServer),
+            Verdict::Rejected(Reason::Eof)
+        );
+        let mut long = Confirm::new(64, 64);
         assert_eq!(
             *long.feed(ToServer, "{".repeat(65).as_bytes()),
             Verdict::Rejected(Reason::Limit)
@@ -396,7 +400,7 @@ mod tests {
             Verdict::Rejected(Reason::OtherProtocol)
         );
         let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,"agentCapabilities":{}}}"#;
-        let mut late = Confirm::late(DEFAULT_LIMIT);
+        let mut late = Confirm::late(DEFAULT_LIMIT, DEFAULT_LIMIT);
         late.feed(ToClient, b"\n");
         assert_eq!(
             *late.feed(ToClient, format!("{answer}\n").as_bytes()),
@@ -413,13 +417,13 @@ mod tests {
     #[test]
     fn a_stream_joined_midway_is_confirmed_by_what_only_mcp_says() {
         let call = r#"{"method":"tools/call","params":{"name":"x"},"jsonrpc":"2.0","id":4}"#;
-        let mut confirm = Confirm::late(DEFAULT_LIMIT);
+        let mut confirm = Confirm::late(DEFAULT_LIMIT, DEFAULT_LIMIT);
         assert_eq!(*confirm.feed(ToServer, b"lost start\"}}\n"), Verdict::Pending);
         let verdict = confirm.feed(ToServer, format!("{call}\n").as_bytes());
         assert_eq!(by(verdict), Some(&Evidence::Method(Method::ToolsCall)));
 
         let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}"#;
-        let mut confirm = Confirm::late(DEFAULT_LIMIT);
+        let mut confirm = Confirm::late(DEFAULT_LIMIT, DEFAULT_LIMIT);
         // The whole first line may be the rest of another: it is not trusted.
         assert_eq!(
             *confirm.feed(ToClient, format!("{answer}\n").as_bytes()),

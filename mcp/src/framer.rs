@@ -56,7 +56,7 @@ pub enum FrameKind<'a> {
 ///
 /// Memory is bounded by the cap. A line that lies whole in one chunk is not copied. The work is linear in the bytes
 /// fed, however small the pieces.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Framer {
     cap: usize,
     buf: Vec<u8>,

@@ -5,7 +5,7 @@ mod tests {
     use std::path::Path;
 
     use kams_mcp::event::{EventKind, Outcome, ResponseKind};
-    use kams_mcp::{Confirm, Direction, Event, Framer, Revision, Session, Verdict, confirm};
+    use kams_mcp::{Confirm, Direction, Event, Framer, Revision, Session, Verdict};
 
     /// What a recording must give. Counted from the recordings by another program.
     #[derive(Debug, Default, PartialEq)]
@@ -236,7 +236,7 @@ mod tests {
                 }
             }
             let (direction, _, first) = &lines[0];
-            let mut confirm = Confirm::new(confirm::DEFAULT_LIMIT);
+            let mut confirm = Confirm::new(256 << 10, 256 << 10);
             assert!(
                 matches!(confirm.feed(*direction, first.as_bytes()), Verdict::Mcp(_)),
                 "{name}"

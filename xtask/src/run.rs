@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::host::{self, cargo, has, is_root, must, shown};
+use crate::setup;
 
 /// How to run.
 #[derive(clap::Args)]
@@ -39,6 +40,7 @@ const STOP: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    setup::for_building()?;
     let mut build = cargo();
     build.args(["build", "--locked"]);
     build.args(["-p", "kams-agent", "-p", "kams-relay", "-p", "kams-demo"]);

@@ -18,22 +18,36 @@ struct Debian {
     needed_for: &'static str,
 }
 
+/// What a build needs beside Rust; `cargo xtask run` installs no more than this.
+const BUILDING: &[Debian] = &[
+    Debian {
+        package: "gcc",
+        shown_by: Shown::Program("cc"),
+        needed_for: "building the bundled SQLite",
+    },
+    Debian {
+        package: "libc6-dev",
+        shown_by: Shown::Library("libm"),
+        needed_for: "linking",
+    },
+    Debian {
+        package: "libseccomp-dev",
+        shown_by: Shown::Library("libseccomp"),
+        needed_for: "building the relay",
+    },
+];
+
 enum Shown {
     Program(&'static str),
     Library(&'static str),
     Installed,
 }
 
-const DEBIAN: &[Debian] = &[
+const TESTING: &[Debian] = &[
     Debian {
         package: "bpftool",
         shown_by: Shown::Program("bpftool"),
         needed_for: "the test that nothing stays loaded",
-    },
-    Debian {
-        package: "gcc",
-        shown_by: Shown::Program("cc"),
-        needed_for: "building the bundled SQLite",
     },
     Debian {
         package: "git",
@@ -56,11 +70,6 @@ const DEBIAN: &[Debian] = &[
         needed_for: "Python agents and servers",
     },
     Debian {
-        package: "libseccomp-dev",
-        shown_by: Shown::Library("libseccomp"),
-        needed_for: "building the relay",
-    },
-    Debian {
         package: "nodejs",
         shown_by: Shown::Program("node"),
         needed_for: "Node agents and servers",
@@ -81,13 +90,18 @@ const DEBIAN: &[Debian] = &[
 const NODE: u32 = 20;
 
 pub(crate) fn run() -> Result<()> {
-    debian()?;
+    debian(BUILDING.iter().chain(TESTING))?;
     node()?;
     python()
 }
 
-fn debian() -> Result<()> {
-    let missing: Vec<_> = DEBIAN.iter().filter(|wanted| !wanted.present()).collect();
+/// What `cargo xtask run` needs before it can build.
+pub(crate) fn for_building() -> Result<()> {
+    debian(BUILDING.iter())
+}
+
+fn debian(wanted: impl Iterator<Item = &'static Debian>) -> Result<()> {
+    let missing: Vec<_> = wanted.filter(|wanted| !wanted.present()).collect();
     if missing.is_empty() {
         println!("Debian packages: all there");
         return Ok(());
@@ -130,19 +144,45 @@ impl Debian {
     }
 }
 
-fn node() -> Result<()> {
-    let version = output(Command::new("node").arg("--version"))?;
+/// The version of a Node.js that is new enough.
+fn node_version() -> Result<Option<String>> {
+    if !has("node") && !host::node_runtime().is_dir() {
+        return Ok(None);
+    }
+    let version = output(host::with_node(Command::new("node").arg("--version")))?;
     let major = version
         .trim_start_matches('v')
         .split('.')
         .next()
-        .and_then(|major| major.parse().ok());
-    if major.is_none_or(|major: u32| major < NODE) {
-        bail!(
-            "Node.js {NODE} or newer is needed, {} is installed",
-            version.trim()
-        );
+        .and_then(|major| major.parse::<u32>().ok());
+    Ok(major.is_some_and(|major| major >= NODE).then_some(version))
+}
+
+/// Debian 12 has Node.js 18: there, npm's own package of a newer one goes to `target/e2e`.
+fn node_runtime() -> Result<String> {
+    if let Some(version) = node_version()? {
+        return Ok(version);
     }
+    let source = host::root().join("tests/node-runtime");
+    let files = ["package.json", "package-lock.json", ".npmrc"];
+    let folder = host::target().join("e2e/node-runtime");
+    once("Node.js", &folder, &source, &files, "npm", |folder| {
+        npm_ci(&source, &files, folder)
+    })?;
+    node_version()?.with_context(|| format!("Node.js {NODE} or newer is needed"))
+}
+
+fn npm_ci(source: &Path, files: &[&str], folder: &Path) -> Result<()> {
+    for file in files {
+        std::fs::copy(source.join(file), folder.join(file)).with_context(|| (*file).to_owned())?;
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--ignore-scripts", "--no-progress"]);
+    must(host::with_node(npm.current_dir(folder)))
+}
+
+fn node() -> Result<()> {
+    let version = node_runtime()?;
     let source = host::root().join("tests/node");
     let files = ["package.json", "package-lock.json", ".npmrc"];
     once(
@@ -152,17 +192,10 @@ fn node() -> Result<()> {
         &files,
         &version,
         |folder| {
-            for file in files {
-                std::fs::copy(source.join(file), folder.join(file)).with_context(|| file.to_owned())?;
-            }
-            must(
-                Command::new("npm")
-                    .args(["ci", "--ignore-scripts", "--no-progress"])
-                    .current_dir(folder),
-            )?;
+            npm_ci(&source, &files, folder)?;
             // The one install step that is needed: it puts the native program, which came as a package, in its place.
             let place = folder.join("node_modules/@anthropic-ai/claude-code/install.cjs");
-            must(Command::new("node").arg(place))
+            must(host::with_node(Command::new("node").arg(place)))
         },
     )
 }

@@ -81,6 +81,9 @@ pub struct Relay {
     ordered: bool,
 }
 
+/// Told with the refusal of a held call whose engine is gone.
+const NOBODY_ASKS: &str = "kamsd stopped while the call waited for a person; call again to ask again.";
+
 impl Relay {
     /// Takes the ends.
     pub fn new(ends: Ends, settings: Settings, connector: Connector) -> std::io::Result<Self> {
@@ -225,9 +228,15 @@ impl Relay {
                 self.give_up(way, seq, why, now);
             }
         }
-        while let Some(held) = self.held.expired(now) {
+        let engine = self.link.is_up();
+        while let Some(held) = self.held.expired(now, engine) {
             self.note(&held.item, held.way, Why::Held);
-            let form = self.form(denial::DENIED, &held.text);
+            let text = if engine {
+                held.text
+            } else {
+                format!("{} {NOBODY_ASKS}", held.text)
+            };
+            let form = self.form(denial::DENIED, &text);
             if let Some(answer) = denial::answer_to(&held.item.head, form) {
                 self.lane(held.way.back()).say(answer);
             }

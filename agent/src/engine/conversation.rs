@@ -120,13 +120,16 @@ impl Conversation {
         });
     }
 
-    /// Lets time limits take effect.
-    pub fn tick(&mut self, judge: &mut Judge, sink: &mut dyn Sink) {
+    /// Lets time limits take effect. `settled` is a time, in nanoseconds since boot, before which everything has been
+    /// pushed.
+    pub fn tick(&mut self, settled: Nanos, judge: &mut Judge, sink: &mut dyn Sink) {
         for direction in [Direction::ToServer, Direction::ToClient] {
             self.with(direction, judge, sink, |stream, on_frame| {
                 stream.tick(on_frame);
             });
         }
+        let events = self.session.tick(settled);
+        self.tell(&events, judge, sink);
     }
 
     /// The conversation is over.
@@ -136,12 +139,17 @@ impl Conversation {
                 stream.finish(now, on_frame);
             });
         }
-        for event in self.session.finish(now) {
+        let events = self.session.finish(now);
+        self.tell(&events, judge, sink);
+    }
+
+    fn tell(&mut self, events: &[Event<'_>], judge: &mut Judge, sink: &mut dyn Sink) {
+        for event in events {
             told(
                 &self.party,
                 self.to_wall,
                 &self.session,
-                &event,
+                event,
                 &mut self.tally,
                 judge,
                 sink,

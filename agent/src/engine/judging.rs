@@ -96,8 +96,8 @@ pub(super) enum Work {
         event: Box<EventView>,
         done: oneshot::Sender<Result<(), String>>,
     },
-    /// About a second has passed.
-    Tick,
+    /// About a second has passed; what the kernel saw before this time, in nanoseconds since boot, has been handed on.
+    Tick(Nanos),
 }
 
 /// The way to the thread.
@@ -150,7 +150,7 @@ impl Judging {
 
     /// Hands over. Never waits.
     pub(super) fn hand(&self, work: Work) {
-        if matches!(work, Work::Tick) && self.state.ticking.swap(true, Ordering::AcqRel) {
+        if matches!(work, Work::Tick(_)) && self.state.ticking.swap(true, Ordering::AcqRel) {
             return;
         }
         if let Some(queue) = &self.work {
@@ -210,7 +210,7 @@ impl Bench {
                 Ok(work) if self.is_relayed(&work, &relays) => {}
                 Ok(work) => {
                     self.tell_relays(&work, &mut relays);
-                    let tick = matches!(work, Work::Tick | Work::Policy(_) | Work::Gate(_));
+                    let tick = matches!(work, Work::Tick(_) | Work::Policy(_) | Work::Gate(_));
                     self.work(work, state);
                     if tick {
                         relays.settle(&mut self.judge, &mut self.live);
@@ -276,7 +276,7 @@ impl Bench {
         if matches!(work, Work::Piece { .. }) && state.ending.load(Ordering::Acquire) {
             return;
         }
-        if matches!(work, Work::Tick) {
+        if matches!(work, Work::Tick(_)) {
             state.ticking.store(false, Ordering::Release);
         }
         self.take(work);
@@ -343,14 +343,14 @@ impl Bench {
                 live.event(*event);
                 drop(done.send(Ok(())));
             }
-            Work::Tick => self.tick(),
+            Work::Tick(settled) => self.tick(settled),
         }
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, settled: Nanos) {
         let Self { judge, live, open } = self;
         for open in open.values_mut() {
-            open.conversation.tick(judge, live);
+            open.conversation.tick(settled, judge, live);
         }
         judge.gate.sweep(gate::here(), live);
         for (op, sum) in judge.store_errors() {

@@ -15,7 +15,7 @@ fuzz_target!(|input: &[u8]| {
         tasks: 2,
     };
     let mut session = Session::new(config);
-    let mut confirm = Confirm::new(2048);
+    let mut confirm = Confirm::new(2048, 2048);
     let (mut asked, mut answered, mut early) = (0_u64, 0_u64, 0_u64);
     for (time, line) in input.split(|b| *b == b'\n').enumerate() {
         let Some((mark, line)) = line.split_first() else {

@@ -711,7 +711,7 @@ proptest! {
     fn no_bytes_make_it_panic(pieces in prop::collection::vec((any::<bool>(), noise()), 0..30)) {
         let mut session = Session::new(Config { pending: 3, early: 2, early_bytes: 200, early_wait: 5, tasks: 2 });
         let mut framers = [Framer::new(400), Framer::new(400)];
-        let mut confirm = crate::Confirm::new(1000);
+        let mut confirm = crate::Confirm::new(1000, 1000);
         for (time, (to_client, bytes)) in pieces.iter().enumerate() {
             let direction = if *to_client { ToClient } else { ToServer };
             confirm.feed(direction, bytes);

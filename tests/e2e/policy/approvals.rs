@@ -253,7 +253,10 @@ fn restart(context: &Context) -> Result<()> {
             .map_err(|_panic| anyhow::anyhow!("the call panicked"))??;
         Ok((kams, held, result))
     })?;
-    ensure!(text(&result).0, "a call that nobody approved passed: {result}");
+    ensure!(
+        text(&result).0 && text(&result).1.contains("kamsd stopped"),
+        "a call that nobody approved, and whose daemon went, is refused then: {result}"
+    );
     let denied = request(&kams, "denied_restart")?;
     ensure!(
         denied["id"] == held["id"] && denied["run"] == held["run"],

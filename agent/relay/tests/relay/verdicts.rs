@@ -83,10 +83,27 @@ fn a_request_that_nobody_decides_on_is_refused_by_the_relay() {
     rig.agent_says("{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"pay\"}}\n");
     let (frame, _) = engine.frame().unwrap();
     engine.say(&FromEngine::Hold(frame.seq, 0, "held by rule `r`".into()));
-    drop(engine);
     let answer = json(&rig.agent_hears());
     assert_eq!(answer["result"]["isError"], true);
     assert_eq!(answer["result"]["content"][0]["text"], "held by rule `r`");
+}
+
+#[test]
+fn a_request_whose_engine_is_gone_is_refused_at_once() {
+    let (mut rig, engine) = Rig::linked(Options::default());
+    let mut engine = Engine::new(engine);
+    rig.agent_says("{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"pay\"}}\n");
+    let (frame, _) = engine.frame().unwrap();
+    // A limit that no test outlives.
+    engine.say(&FromEngine::Hold(frame.seq, u64::MAX, "held by rule `r`.".into()));
+    drop(engine);
+    let answer = json(&rig.agent_hears());
+    assert_eq!(answer["result"]["isError"], true);
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("held by rule `r`. kamsd stopped") && text.ends_with("call again to ask again."),
+        "{text}"
+    );
 }
 
 #[test]
