@@ -227,6 +227,9 @@ impl Engine {
             missed_agents: 0,
             losses_told: HashMap::new(),
         };
+        for (uid, identity) in engine.enforce.known_servers() {
+            engine.tracker.recall_server(uid, &identity);
+        }
         let events = engine.start_sensor()?;
         // Before anybody is told that Kams watches: what runs by then is watched.
         engine.adopt();

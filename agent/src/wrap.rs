@@ -39,6 +39,8 @@ pub struct Wrap {
     pub socket: PathBuf,
     /// Append events and findings to this file, as JSON lines.
     pub record: Option<PathBuf>,
+    /// End the restrictions that earlier sessions of the server left.
+    pub lift: bool,
 }
 
 /// Why a server could not be wrapped.
@@ -129,7 +131,7 @@ impl Wrap {
                 source,
             })?),
         };
-        let (socket, engine) = Embedded::start(policy, meta, record)?;
+        let (socket, engine) = Embedded::start(policy, meta, record, self.lift)?;
         let fail = engine.fail();
         Ok((Connector::Given(socket, None), fail, Some(engine)))
     }

@@ -1,8 +1,14 @@
 //! A daemon that enforces: relays that it put before servers by itself, and nobody's configuration changed.
 
 mod clients;
+mod deaths;
+mod load;
 mod session;
+mod slices;
+mod starts;
+mod switch;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,15 +21,31 @@ use serde_json::{Value, json};
 use crate::context::{Context, DESK_SERVER, LINE_AGENT};
 
 pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
-    [session::trials(context), clients::trials(context)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        session::trials(context),
+        starts::trials(context),
+        clients::trials(context),
+        switch::trials(context),
+        deaths::trials(context),
+        slices::trials(context),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Every server of these agents gets a relay at its first start.
-pub(crate) const RELAYED: &str = "mode: enforce\nrelay: candidates\nwatch:\n  unknown_agents: ignore\n  agents:\n  \
-    - {name: line-agent, executable: line-agent}\n  - {name: form-agent, executable: form-agent}\n";
+pub(crate) const RELAYED: &str = "mode: enforce
+relay: candidates
+watch:
+  unknown_agents: ignore
+  agents:
+  - {name: line-agent, executable: line-agent}
+  - {name: form-agent, executable: form-agent}
+  - {name: typescript-sdk, executable: node, arguments: '*sdk.mjs*'}
+  - {name: python-sdk, executable: 'python*', arguments: '*clients/session.py*'}
+  - {name: python-client, executable: 'python*', arguments: '*clients/client.py*'}
+";
 
 /// Rules for all trials that share a daemon: each has tools of its own, so that no restriction meets another trial.
 pub(crate) const RULES: &str = "
@@ -36,6 +58,7 @@ rules:
 - {name: no-orders, match: {detector: integrity.result_injection, min_severity: HIGH, tool: say}, action: block_call}
 - {name: no-orders-from-it, match: {detector: integrity.result_injection, min_severity: HIGH, tool: fetch}, action: block_tool, ttl: 15m}
 - {name: never, match: {on: call, tool: shred}, action: block_tool, ttl: 1h}
+- {name: ask, match: {on: call, tool: wire}, action: require_approval}
 - {name: end-it, match: {on: call, tool: ruin}, action: kill_server}
 - {name: shut-it, match: {on: call, tool: spoil}, action: block_server, ttl: 1h}
 - {name: not-here, match: {on: server_start, server: 'bin:stranger*'}, action: block_server, ttl: 1h, reason: It is on no list.}
@@ -47,20 +70,32 @@ fn secret() -> String {
     format!("gh{}_R7kQ2mZ9xT4bV1nW8cL5sD3gH6jP0aYeUoIq", 'p')
 }
 
-/// A session whose server stands behind an injected relay from its first byte on.
-fn open(kams: &Kams, stage: &Stage) -> Result<Desk> {
-    open_server(kams, stage, DESK_SERVER)
+/// A session whose server stands behind an injected relay from its first byte on. Each trial names a server of its own:
+/// baselines and restrictions belong to a server.
+fn open(kams: &Kams, stage: &Stage, name: &str) -> Result<Desk> {
+    let mark = kams.mark();
+    let desk = start(stage, name)?;
+    relayed(kams, mark, desk.agent_pid())?;
+    Ok(desk)
 }
 
-fn open_server(kams: &Kams, stage: &Stage, server: &str) -> Result<Desk> {
-    let mark = kams.mark();
+/// A session, whatever stands between agent and server.
+fn start(stage: &Stage, name: &str) -> Result<Desk> {
+    let server = server(stage, name)?;
     let tools = stage.path("tools.json");
     if !tools.exists() {
         set_tools(stage, &[("add", "Adds two numbers.")])?;
     }
-    let desk = Desk::open(stage, LINE_AGENT, server, Some(&tools))?;
-    relayed(kams, mark, desk.agent_pid())?;
-    Ok(desk)
+    Desk::open(stage, LINE_AGENT, &server.to_string_lossy(), Some(&tools))
+}
+
+/// The server's program under another name.
+fn server(stage: &Stage, name: &str) -> Result<PathBuf> {
+    let path = stage.path(name);
+    if !path.exists() {
+        std::fs::copy(DESK_SERVER, &path)?;
+    }
+    Ok(path)
 }
 
 /// Waits until a relay is said to stand before this agent's server.
@@ -88,6 +123,22 @@ fn set_tools(stage: &Stage, tools: &[(&str, &str)]) -> Result<()> {
         .collect();
     stage.write("tools.json", Value::from(all).to_string())?;
     Ok(())
+}
+
+/// A relay that serves: the process.
+fn serving(kams: &Kams) -> Result<Vec<u32>> {
+    let program = std::fs::canonicalize(kams.programs().join("kams-relay"))?;
+    let mut relays = Vec::new();
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let link = |name: &str| std::fs::read_link(entry.path().join(name)).ok();
+        // One that waits for its task has a socket there.
+        if link("exe").is_some_and(|exe| exe == program)
+            && link("fd/0").is_some_and(|stdin| stdin == Path::new("/dev/null"))
+        {
+            relays.extend(entry.file_name().to_string_lossy().parse::<u32>());
+        }
+    }
+    Ok(relays)
 }
 
 /// Every byte that the server of a stage read and wrote, by its own record.

@@ -16,6 +16,12 @@ const PATIENCE: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// What a client says first.
+pub fn hello() -> Value {
+    let client = json!({"name": "desk", "version": "1"});
+    json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client})
+}
+
 /// An agent with one server.
 pub struct Desk {
     agent: Child,
@@ -36,6 +42,14 @@ impl Desk {
 
     /// The same with a server's whole command line.
     pub fn open_words(stage: &Stage, agent: &str, server: &[&str], tools: Option<&Path>) -> Result<Self> {
+        let mut desk = Self::silent(stage, agent, server, tools)?;
+        desk.ask("initialize", &hello())?;
+        desk.line(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        Ok(desk)
+    }
+
+    /// Starts `agent`, which starts `server` once it has something to say to it.
+    pub fn silent(stage: &Stage, agent: &str, server: &[&str], tools: Option<&Path>) -> Result<Self> {
         let mut command = stage.command(agent);
         command.args(server).stdin(Stdio::piped()).stdout(Stdio::piped());
         // The server's own record of every byte.
@@ -46,19 +60,14 @@ impl Desk {
         let mut agent = command.spawn().context("start the agent")?;
         let to = agent.stdin.take();
         let from = BufReader::new(agent.stdout.take().context("piped output")?);
-        let mut desk = Self {
+        Ok(Self {
             agent,
             to,
             from,
             last_id: 0,
             sent: Vec::new(),
             got: Vec::new(),
-        };
-        let client = json!({"name": "desk", "version": "1"});
-        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
-        desk.ask("initialize", &hello)?;
-        desk.line(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
-        Ok(desk)
+        })
     }
 
     /// Process id of the agent.
@@ -132,11 +141,17 @@ impl Desk {
     /// Sends a request and reads until its answer; gives the whole answer.
     pub fn exchange(&mut self, method: &str, params: &Value) -> Result<Value> {
         let id = self.post(method, params)?;
+        self.answer(id).with_context(|| method.to_owned())
+    }
+
+    /// Reads until the answer to this request; what is no JSON is passed over.
+    pub fn answer(&mut self, id: u64) -> Result<Value> {
         loop {
-            let answer = self.next()?;
-            if answer.is_null() {
-                bail!("the server ended before it answered {method}");
+            let line = self.hear()?;
+            if line.is_empty() {
+                bail!("the server ended before it answered");
             }
+            let answer = serde_json::from_slice(&line).unwrap_or(Value::Null);
             if answer["id"] == id {
                 return Ok(answer);
             }

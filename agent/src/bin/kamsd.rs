@@ -214,6 +214,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     ));
     let senders = Arc::new(Senders::new(Arc::clone(&live.registry)));
     let receiver = telemetry_receiver(&config);
+    let known = Arc::clone(&store);
     let in_force = Arc::new(PolicyInForce::new(
         policy.clone(),
         rules,
@@ -245,6 +246,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         policy: in_force.policy(),
         pin: pin_folder(&config),
         relays: relay_pool(&door, &instance),
+        store: Some(known),
     };
     let engine = start_engine(config, live, shared, judge, relays, enforcement, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
@@ -324,7 +326,7 @@ fn carry_out(effect: Effect) {
             pid,
             start,
         } => {
-            let killed = start != 0 && kams_host::hold::kill(pid, start);
+            let killed = start != 0 && kams_host::hold::kill_tree(pid, start);
             tracing::warn!(server_id, pid, killed, "policy ended a server");
         }
         Effect::CutNetwork { server_id, pid } => {

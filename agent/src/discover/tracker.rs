@@ -126,6 +126,12 @@ impl Tracker {
         self.memory.knows_server(uid, identity)
     }
 
+    /// A server that an earlier tracker knew.
+    pub fn recall_server(&mut self, uid: u32, identity: &ServerIdentity) {
+        // News to this tracker only.
+        let _news = self.memory.remember_server(uid, identity);
+    }
+
     /// What limits dropped.
     pub fn counters(&self) -> Counters {
         self.counters

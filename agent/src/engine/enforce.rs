@@ -11,16 +11,21 @@ use kams_export::view::{EventKind, EventView, Time};
 use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, SensorControl, hold};
 use kams_policy::{Fail, Mode, Policy, Settings, Subject};
+use kams_store::{Store, WriteOp};
 use tokio::sync::mpsc;
 
 use super::Engine;
 use super::servers::Server;
 use super::sink::Sink;
-use crate::config::RelayWhat;
+use crate::config::{RelayWhat, Unrelayed};
+use crate::discover::identity::ServerIdentity;
 use crate::discover::tracker::{InstanceId, ProcKey, State};
 
 /// How long the injector may say nothing before the daemon is ended, so that the kernel lets go what its thread traces.
 const SILENT: u64 = 5_000_000_000;
+
+/// Known servers that are read at the start, of all users together.
+const KNOWN: u32 = 4_096;
 
 /// Whom a relay is to serve.
 #[derive(Clone, Debug)]
@@ -65,6 +70,8 @@ pub struct Enforcement {
     pub pin: Option<PathBuf>,
     /// Relays; without them nothing is held.
     pub relays: Option<Box<dyn RelaySink>>,
+    /// What remembers, over restarts, which servers were seen.
+    pub store: Option<Arc<Store>>,
 }
 
 impl std::fmt::Debug for Enforcement {
@@ -97,6 +104,33 @@ impl Enforce {
             asked: HashMap::new(),
         };
         (this, receiver)
+    }
+
+    /// Servers that earlier starts of the daemon saw.
+    pub(super) fn known_servers(&self) -> Vec<(u32, ServerIdentity)> {
+        let Some(store) = &self.outside.store else {
+            return Vec::new();
+        };
+        let known = store.known_servers(KNOWN).unwrap_or_else(|error| {
+            tracing::error!(%error, "servers seen before the start are not known");
+            Vec::new()
+        });
+        known
+            .into_iter()
+            .filter_map(|(uid, server)| Some((uid, ServerIdentity::parse(&server)?)))
+            .collect()
+    }
+
+    /// A server is known from now on.
+    pub(super) fn remember(&self, uid: u32, identity: &ServerIdentity, at: Time) {
+        if let Some(store) = &self.outside.store {
+            // A full queue is counted by the store.
+            let _queued = store.write(WriteOp::Known {
+                uid,
+                server: identity.to_string(),
+                at: at.unix_nanos(),
+            });
+        }
     }
 
     pub(super) fn pin(&self) -> Option<PathBuf> {
@@ -405,6 +439,11 @@ impl Engine {
         };
         let proc = instance.key.proc;
         self.tell_unrelayed(&relayed, proc, why);
+        // Only what has just begun: ending a session that ran before Kams did would do more harm than it prevents.
+        if self.config.unrelayed == Unrelayed::Restart && why != "ran_before" {
+            let killed = hold::kill_tree(proc.pid, proc.start);
+            tracing::warn!(server = %relayed.identity, pid = proc.pid, killed, "a server without a relay was ended; it gets one at its next start");
+        }
     }
 
     /// Ends the daemon where the injector's thread is stuck: its parent lets go what is held, the kernel what is traced.

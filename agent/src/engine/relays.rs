@@ -1,8 +1,9 @@
 //! Relays for injected servers, from the pool of `kams-relay`.
 
+mod slice;
+
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use kams_host::inject::{self, Kind};
@@ -52,11 +53,7 @@ impl Pool {
             self.running = None;
         }
         if self.running.is_none() {
-            // A group of its own: what ends the daemon's does not end relays.
-            let apart = |command: &mut std::process::Command| {
-                command.process_group(0);
-            };
-            self.running = Some(RelayPool::spawn(&self.program, &self.engine, apart)?);
+            self.running = Some(slice::start(&self.program, &self.engine)?);
         }
         self.running
             .as_ref()

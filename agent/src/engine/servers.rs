@@ -363,6 +363,7 @@ impl Engine {
                     self.learned_paths.insert(program.exe.path.clone());
                 }
                 Action::Confirmed(id) => self.confirmed(id, time),
+                Action::ServerLearned(uid, identity) => self.enforce.remember(uid, &identity, to_wall(time)),
                 Action::Rejected(id, why) => {
                     if let Some(server) = self.close(id) {
                         tracing::debug!(pid = server.party.server_pid, %why, "no MCP server");

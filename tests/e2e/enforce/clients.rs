@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use kams_tests::agents::{Cli, Sdk};
+use kams_tests::compare::{Rigour, compare};
 use kams_tests::event::Event;
 use kams_tests::kams::Kams;
 use kams_tests::kit;
@@ -14,12 +15,13 @@ use libtest_mimic::{Completion, Trial};
 use serde_json::json;
 
 use super::secret;
-use crate::context::{BOX, Context, one_talk};
+use crate::context::{BOX, Context, one_talk, settled};
+use crate::servers::{ROWS, Row, play};
 use crate::wrap::nothing_left;
 
 pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
     type Play = Box<dyn Fn(&Kams, &Stage) -> Result<()> + Send>;
-    let scenes: Vec<(&str, Play)> = vec![
+    let mut scenes: Vec<(&str, Play)> = vec![
         (
             "claude-code",
             Box::new(|kams, stage| refused(Cli::Claude, kams, stage)),
@@ -34,6 +36,9 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
             Box::new(|kams, stage| honest(Sdk::PythonSession, kams, stage)),
         ),
     ];
+    for row in ROWS.iter().filter(|row| LAUNCHED.contains(&row.name)) {
+        scenes.push((row.name, Box::new(|kams, stage| launched(row, kams, stage))));
+    }
     scenes
         .into_iter()
         .map(|(name, play)| {
@@ -55,6 +60,37 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
             })
         })
         .collect()
+}
+
+/// Servers behind launchers that replace themselves, or stay.
+const LAUNCHED: &[&str] = &[
+    "everything-by-npx",
+    "memory-by-sh",
+    "git-by-python-m",
+    "time-by-uvx",
+    "time-by-shim",
+];
+
+/// A chain of launchers gets one relay, and the server at its end is told by its name and to the byte.
+fn launched(row: &Row, kams: &Kams, stage: &Stage) -> Result<()> {
+    let mark = kams.mark();
+    play(row, stage, |_, entry| entry).with_context(|| kams.log())?;
+    let talk = one_talk(stage)?;
+    let servers = settled(kams, mark, &[&talk])?
+        .into_iter()
+        .next()
+        .context("an agent")?;
+    ensure!(servers.len() == 1, "one server, Kams shows {servers:#?}");
+    let events = servers.into_values().next().context("a server")?;
+    let relays = events
+        .iter()
+        .filter(|event| event.event == "server_relayed")
+        .count();
+    ensure!(relays == 1, "{relays} relays: {events:#?}");
+    let named = events.last().and_then(|event| event.server.as_deref());
+    ensure!(named == Some(row.identity), "taken for {named:?}: {events:#?}");
+    compare(&talk, &events, Rigour::Exact)?;
+    nothing_left(stage)
 }
 
 fn echo(message: impl Into<String>) -> Call {

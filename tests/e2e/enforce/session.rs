@@ -10,8 +10,8 @@ use kams_tests::stage::Stage;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use super::{open, open_server, secret, server_log, set_tools, text};
-use crate::context::{Context, DESK_SERVER, settled};
+use super::{open, secret, server_log, set_tools, text};
+use crate::context::{Context, DESK_SERVER, LINE_AGENT, settled};
 use crate::forms;
 
 /// Text of a definition that orders the model about.
@@ -42,7 +42,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
 fn unchanged(context: &Context) -> Result<()> {
     let kams = context.enforcing()?;
     let stage = Stage::new()?;
-    let mut agent = open(&kams, &stage)?;
+    let mut agent = open(&kams, &stage, "plain")?;
     for n in 0..1_500_usize {
         let pad = match n % 300 {
             0 => "long ".repeat(30_000),
@@ -115,7 +115,7 @@ fn every_form(context: &Context) -> Result<()> {
 fn denied(context: &Context) -> Result<()> {
     let kams = context.enforcing()?;
     let stage = Stage::new()?;
-    let mut agent = open(&kams, &stage)?;
+    let mut agent = open(&kams, &stage, "denying")?;
     let denied = agent.call("say", &json!({"text": secret()}))?;
     let said = text(&denied, true)?;
     ensure!(
@@ -148,7 +148,7 @@ fn denied(context: &Context) -> Result<()> {
 fn redacted(context: &Context) -> Result<()> {
     let kams = context.enforcing()?;
     let stage = Stage::new()?;
-    let mut agent = open(&kams, &stage)?;
+    let mut agent = open(&kams, &stage, "mailer")?;
     let call = format!(
         "{{ \"id\":7.0,\"method\":\"tools/call\", \"params\":{{\"name\":\"mail\",\"arguments\":{{\"b\":\"key {} end\\u00e9\",\"n\":1.50}}}},\
          \"jsonrpc\":\"2.0\"}}\n",
@@ -182,7 +182,7 @@ fn drift(context: &Context) -> Result<()> {
         &stage,
         &[("sum", "Adds two numbers."), ("double", "Doubles one.")],
     )?;
-    let mut agent = open(&kams, &stage)?;
+    let mut agent = open(&kams, &stage, "drifting")?;
     let names = |list: &Value| -> Vec<String> {
         let tools = list["tools"].as_array().into_iter().flatten();
         tools
@@ -217,7 +217,7 @@ fn drift(context: &Context) -> Result<()> {
     // Refused, the definition is no baseline: the next session does not get it either.
     let stage = Stage::new()?;
     set_tools(&stage, &[("sum", POISON), ("double", "Doubles one.")])?;
-    let mut agent = open(&kams, &stage)?;
+    let mut agent = open(&kams, &stage, "drifting")?;
     ensure!(
         names(&agent.ask("tools/list", &json!({}))?) == ["double"],
         "at the next start"
@@ -228,7 +228,7 @@ fn drift(context: &Context) -> Result<()> {
 fn injection(context: &Context) -> Result<()> {
     let kams = context.enforcing()?;
     let stage = Stage::new()?;
-    let mut agent = open(&kams, &stage)?;
+    let mut agent = open(&kams, &stage, "ordering")?;
     let mark = kams.mark();
     let refused = agent.call("say", &json!({"text": ORDERS}))?;
     ensure!(text(&refused, true)?.contains("no-orders"), "{refused}");
@@ -254,7 +254,7 @@ fn blocked_tool(context: &Context) -> Result<()> {
     let kams = context.enforcing()?;
     let stage = Stage::new()?;
     set_tools(&stage, &[("shred", "Shreds."), ("keep", "Keeps.")])?;
-    let mut agent = open(&kams, &stage)?;
+    let mut agent = open(&kams, &stage, "shredder")?;
     ensure!(
         agent.ask("tools/list", &json!({}))?["tools"]
             .as_array()
@@ -292,7 +292,7 @@ fn blocked_tool(context: &Context) -> Result<()> {
 fn batch(context: &Context) -> Result<()> {
     let kams = context.enforcing()?;
     let stage = Stage::new()?;
-    let mut agent = open(&kams, &stage)?;
+    let mut agent = open(&kams, &stage, "batching")?;
     let call = |id: u32, text: &str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "say", "arguments": {"text": text}}});
     let batch = json!([call(11, "one"), call(12, &secret()), {"jsonrpc": "2.0", "method": "notifications/x"}, call(13, "three")]);
     agent.line(&batch)?;
@@ -326,7 +326,7 @@ fn batch(context: &Context) -> Result<()> {
 fn long(context: &Context) -> Result<()> {
     let kams = context.enforcing()?;
     let stage = Stage::new()?;
-    let mut agent = open(&kams, &stage)?;
+    let mut agent = open(&kams, &stage, "lengthy")?;
     let unjudged = || kams.metric("kams_relay_failmode_total");
     let before = unjudged()?;
     // Just under 16 MiB with its frame.
@@ -354,7 +354,7 @@ fn long(context: &Context) -> Result<()> {
     agent.close()?;
     let (read, written) = server_log(&stage)?;
     ensure!(
-        read.len() > 24 << 20 && written.len() > 28 << 20,
+        read.len() > 23 << 20 && written.len() > 27 << 20,
         "{} {}",
         read.len(),
         written.len()
@@ -366,36 +366,34 @@ fn long(context: &Context) -> Result<()> {
 fn errors_too(context: &Context) -> Result<()> {
     let kams = context.enforcing()?;
     let stage = Stage::new()?;
-    let script = stage.write(
-        "server.sh",
-        format!("exec 2>&1\necho beside the point >&2\nexec {DESK_SERVER}\n"),
-    )?;
+    let script = stage.write("server.sh", format!("exec {DESK_SERVER} 2>&1\n"))?;
     let mark = kams.mark();
-    let mut agent = kams_tests::desk::Desk::open_words(
-        &stage,
-        crate::context::LINE_AGENT,
-        &["sh", &script.to_string_lossy()],
-        None,
-    )?;
+    let words = ["sh", &script.to_string_lossy()];
+    let mut agent = kams_tests::desk::Desk::open_words(&stage, LINE_AGENT, &words, None)?;
     super::relayed(&kams, mark, agent.agent_pid())?;
     let denied = agent.call("say", &json!({"text": secret()}))?;
     ensure!(text(&denied, true)?.contains("no-secrets"), "{denied}");
-    let (_, _, got) = agent.end()?;
     ensure!(
-        got.starts_with(b"beside the point\n"),
-        "{}",
-        String::from_utf8_lossy(&got)
+        text(&agent.call("shout", &json!({}))?, false)? == "quiet",
+        "the call"
     );
+    let (_, _, got) = agent.end()?;
+    let got = String::from_utf8(got)?;
+    ensure!(got.contains("\nbeside the point\n"), "{got}");
     Ok(())
 }
 
-/// A server that dies in the middle of a call: an error for the call, then the end; and its exit status is the agent's to see.
+/// A server that dies in the middle of a call: an error for the call, then the end.
 fn ends(context: &Context) -> Result<()> {
     let kams = context.enforcing()?;
     let stage = Stage::new()?;
-    let mut agent = open_server(&kams, &stage, DESK_SERVER)?;
+    let mut agent = open(&kams, &stage, "mortal")?;
     let answer = agent.exchange("tools/call", &json!({"name": "end", "arguments": {"status": 7}}))?;
     ensure!(answer["error"]["code"] == -31_002, "{answer}");
-    ensure!(agent.next()?.is_null(), "something after the end");
+    let (_, _, got) = agent.end()?;
+    ensure!(
+        String::from_utf8(got)?.lines().count() == 2,
+        "something after the end"
+    );
     Ok(())
 }

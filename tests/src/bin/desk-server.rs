@@ -2,7 +2,8 @@
 //!
 //! Its list of tools is the JSON array in the file `$DESK_TOOLS`, read again at each `tools/list`. A call fails where
 //! its arguments have `"fail": true`; the tool `sh` runs `arguments.line` in a shell and gives what it wrote and its exit
-//! status; `big` answers with `arguments.bytes` bytes of text, `say` with `arguments.text`, `pid` with its process id.
+//! status; `big` answers with `arguments.bytes` bytes of text, `say` with `arguments.text`, `pid` with its process id;
+//! `shout` writes a line to standard error first.
 //! `end` ends it with the exit status `arguments.status`, without an answer. What is no JSON it passes over. Where
 //! `$DESK_LOG` names a folder, the files `in` and `out` there get every byte that it reads and writes.
 #![forbid(unsafe_code)]
@@ -103,6 +104,10 @@ fn call(params: &Value) -> Result<Value> {
             "word ".repeat(bytes / 5)
         }
         Some("say") => arguments["text"].as_str().unwrap_or_default().to_owned(),
+        Some("shout") => {
+            io::stderr().write_all(b"beside the point\n")?;
+            "quiet".to_owned()
+        }
         Some("pid") => std::process::id().to_string(),
         Some("end") => std::process::exit(i32::try_from(arguments["status"].as_i64().unwrap_or(0))?),
         _ => "done".to_owned(),

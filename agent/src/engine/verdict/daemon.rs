@@ -326,6 +326,7 @@ impl Parties for Served {
     fn closed(&mut self, relayed: &Relayed, unsure: bool, now: Nanos) {
         let id = relayed.party().server_id;
         self.told.remove(&id);
+        self.names.remove(&id);
         if let Some(pid) = self.processes.remove(&id) {
             let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
             standing.processes.remove(&pid);

@@ -10,7 +10,7 @@ use kams_detect::relay as findings;
 use kams_export::view::{EventKind as Kind, EventView, Time};
 use kams_mcp::event::{EventKind, RequestKind, Response, ResponseKind};
 use kams_mcp::{Config, Direction, Event, Frame, FrameKind, ListKind, Method, Nanos, RequestId, Session};
-use kams_policy::{Action, Decision, Fail, Mode, Outcome, Subject};
+use kams_policy::{Action, Decision, Fail, Mode, Outcome, Remedy, Subject};
 use kams_relay::FailMode;
 use kams_relay::denial::{self, DENIED, Form};
 use kams_relay::fail::{Fallback, Why, decide};
@@ -60,6 +60,8 @@ pub struct Relayed {
     /// Tool blocks of which the client was told that its list is old.
     told: HashSet<u64>,
     effects: Vec<Effect>,
+    /// Who can do something about a refusal.
+    remedy: Remedy,
 }
 
 /// What is known of one message of a line.
@@ -99,7 +101,19 @@ impl Relayed {
             held: Vec::new(),
             told: HashSet::new(),
             effects: Vec::new(),
+            remedy: Remedy::Administrator,
         }
+    }
+
+    /// Refusals tell what this one can do about them.
+    #[must_use]
+    pub const fn for_remedy(mut self, remedy: Remedy) -> Self {
+        self.remedy = remedy;
+        self
+    }
+
+    fn fate(&self, decisions: &Decisions, role: Role) -> Fate {
+        fate::of(decisions, role, self.remedy)
     }
 
     /// Whose it is.
@@ -254,15 +268,21 @@ impl Relayed {
                     (_, Direction::ToServer) => Role::Outgoing,
                     (_, Direction::ToClient) => Role::Incoming,
                 };
-                match fate::of(decisions, role) {
-                    Fate::Pass if role != Role::Call => self.standing(&request.method, bench),
-                    fate => fate,
+                let opens = matches!(request.method.name(), "initialize" | "server/discover");
+                let start = decisions.start.as_ref().filter(|start| opens && !start.passes());
+                if let Some(start) = start {
+                    Fate::Refuse(fate::text(start, self.remedy))
+                } else {
+                    match self.fate(decisions, role) {
+                        Fate::Pass if role != Role::Call => self.standing(&request.method, bench),
+                        fate => fate,
+                    }
                 }
             }
             EventKind::Response(response) if event.direction == Direction::ToClient => {
                 self.answered(event, response, decisions, part, bench)
             }
-            EventKind::Response(_) => fate::of(decisions, Role::Outgoing),
+            EventKind::Response(_) => self.fate(decisions, Role::Outgoing),
             EventKind::Cancelled(cancelled) if event.direction == Direction::ToServer => {
                 let held = cancelled
                     .id
@@ -280,7 +300,7 @@ impl Relayed {
                 Fate::Pass
             }
             EventKind::Oversized { length } => self.oversized(event, *length, bench),
-            _ => fate::of(decisions, Role::Incoming),
+            _ => self.fate(decisions, Role::Incoming),
         };
         if rank(&fate) >= rank(&part.fate) {
             part.fate = fate;
@@ -299,7 +319,7 @@ impl Relayed {
         match &response.kind {
             ResponseKind::Page(page) => {
                 part.list = Some(page.list);
-                let fate = fate::of(decisions, Role::Page);
+                let fate = self.fate(decisions, Role::Page);
                 if page.list != ListKind::Tools {
                     return fate;
                 }
@@ -319,8 +339,8 @@ impl Relayed {
                     fate => fate,
                 }
             }
-            ResponseKind::Handshake { .. } => fate::of(decisions, Role::Greeting),
-            _ => fate::of(decisions, Role::Incoming),
+            ResponseKind::Handshake { .. } => self.fate(decisions, Role::Greeting),
+            _ => self.fate(decisions, Role::Incoming),
         }
     }
 
@@ -333,8 +353,9 @@ impl Relayed {
         ) {
             return Fate::Pass;
         }
-        self.restriction(None, bench)
-            .map_or(Fate::Pass, |decision| Fate::Refuse(decision.denial()))
+        self.restriction(None, bench).map_or(Fate::Pass, |decision| {
+            Fate::Refuse(decision.denial_for(self.remedy))
+        })
     }
 
     /// The refusal of a restriction in force, where policy is enforced.
@@ -360,7 +381,7 @@ impl Relayed {
         let case = self.case(event, (self.to_wall)(event.time));
         let decision = bench.judge.report(&case, &finding, bench.sink);
         if !decision.passes() {
-            return Fate::Refuse(decision.denial());
+            return Fate::Refuse(decision.denial_for(self.remedy));
         }
         let fail = self.welcome(bench.judge).fail;
         match decide(fail, Why::Oversize) {
@@ -499,7 +520,8 @@ impl Relayed {
             .ruled
             .iter()
             .map(|ruled| &ruled.decision)
-            .chain(verdicts.map(|verdict| &verdict.decision));
+            .chain(verdicts.map(|verdict| &verdict.decision))
+            .chain(&decisions.start);
         let (server_id, pid) = (self.party.server_id, self.party.server_pid);
         let start = self.party.server_start;
         for decision in all.filter(|decision| decision.outcome == Outcome::Block) {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kams_mcp::Nanos;
+use kams_policy::Remedy;
 use kams_relay::wire::{self, FromEngine, FromRelay, Hello, Meta, PACKET, Verdict, Welcome};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -44,6 +45,10 @@ pub struct Peer {
 pub trait Parties: Send {
     /// Whose relay it is, by what it says of itself and who the kernel says it is; none refuses it.
     fn party(&mut self, meta: &Meta, peer: Peer) -> Option<Party>;
+    /// Who can do something about a refusal.
+    fn remedy(&self) -> Remedy {
+        Remedy::Administrator
+    }
     /// MCP is spoken on a connection, which is judged from now on.
     fn opened(&mut self, _relayed: &Relayed, _sink: &mut dyn Sink) {}
     /// A server has better names.
@@ -424,7 +429,8 @@ impl Verdicts {
             tracing::warn!(uid = peer.uid, pid = peer.pid, "a relay was turned away");
             return false;
         };
-        let relayed = Relayed::new(party, &hello.before, self.to_wall, (bench.now)());
+        let relayed =
+            Relayed::new(party, &hello.before, self.to_wall, (bench.now)()).for_remedy(self.parties.remedy());
         if self.off {
             connection.relayed = Some(relayed);
             connection.opening = Some(Opening::default());
