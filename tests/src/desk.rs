@@ -121,7 +121,7 @@ impl Desk {
     }
 
     /// The next line as JSON; null at the end.
-    pub fn next(&mut self) -> Result<Value> {
+    pub fn heard(&mut self) -> Result<Value> {
         let line = self.hear()?;
         if line.is_empty() {
             return Ok(Value::Null);

@@ -185,7 +185,7 @@ impl Kams {
 
     /// The same with programs from another folder, as an upgrade does it.
     pub fn upgrade(mut self, programs: &Path) -> Result<Self> {
-        self.programs = programs.to_owned();
+        programs.clone_into(&mut self.programs);
         self.restart()
     }
 

@@ -325,6 +325,15 @@ impl Lane {
         Some(item)
     }
 
+    /// Takes the text of one, which no longer counts as waiting.
+    pub(crate) fn take_bytes(&mut self, seq: u64) -> Vec<u8> {
+        let bytes = self
+            .get_mut(seq)
+            .map_or_else(Vec::new, |item| std::mem::take(&mut item.bytes));
+        self.queued = self.queued.saturating_sub(bytes.len());
+        bytes
+    }
+
     /// Changes the text of one.
     pub(crate) fn replace(&mut self, seq: u64, bytes: Vec<u8>) {
         let mut change = 0;

@@ -58,8 +58,9 @@ pub(super) fn under_load(
         (calls.join(), disturbed)
     });
     let answers = calls.map_err(|_panic| anyhow::anyhow!("the load panicked"))?;
-    disturbed?;
+    // Calls that cannot go on are the reason why they stand still.
     let answers = answers?;
+    disturbed?;
     let reached = reached(stage)?;
     let mut unjudged = 0;
     for (id, refused) in &answers {
@@ -88,7 +89,7 @@ fn call_on(agent: &mut Desk, progress: &Progress) -> Result<BTreeMap<u64, bool>>
         if open.is_empty() {
             return Ok(answers);
         }
-        let answer = agent.next()?;
+        let answer = agent.heard()?;
         if answer.is_null() {
             bail!("the connection ended, {} calls are open", open.len());
         }

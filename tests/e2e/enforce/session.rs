@@ -57,8 +57,8 @@ fn unchanged(context: &Context) -> Result<()> {
         if n % 3 == 0 {
             agent.raw(b"not json\n[]\n\r\n{\"method\":\"notifications/unheard/of\"}\n")?;
         }
-        let answer = agent.next()?;
-        ensure!(answer["id"] == n.to_string(), "{answer}");
+        let answer = agent.heard()?;
+        ensure!(answer["id"].as_str() == Some(&*n.to_string()), "{answer}");
     }
     // What is no whole line passes at the end as well.
     agent.raw(b"{\"half")?;
@@ -155,7 +155,7 @@ fn redacted(context: &Context) -> Result<()> {
         secret()
     );
     agent.raw(call.as_bytes())?;
-    let answer = agent.next()?;
+    let answer = agent.heard()?;
     ensure!(answer["result"]["isError"] == false, "{answer}");
     agent.close()?;
     let (read, _) = server_log(&stage)?;
@@ -265,7 +265,7 @@ fn blocked_tool(context: &Context) -> Result<()> {
         text(&agent.call("shred", &json!({}))?, true)?.contains("never"),
         "the first call"
     );
-    let notice = agent.next()?;
+    let notice = agent.heard()?;
     ensure!(notice["method"] == "notifications/tools/list_changed", "{notice}");
     let list = agent.ask("tools/list", &json!({}))?;
     ensure!(
@@ -298,7 +298,7 @@ fn batch(context: &Context) -> Result<()> {
     agent.line(&batch)?;
     let mut answers: Vec<Value> = Vec::new();
     while answers.len() < 3 {
-        let line = agent.next()?;
+        let line = agent.heard()?;
         answers.extend(
             line.as_array()
                 .with_context(|| format!("no batch: {line}"))?

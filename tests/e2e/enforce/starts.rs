@@ -99,6 +99,7 @@ fn greeting(stage: &Stage, name: &str) -> Result<(Desk, Value)> {
 fn refused(context: &Context) -> Result<()> {
     let kams = context.enforcing()?;
     let stage = Stage::new()?;
+    // The second time by the restriction that the first one left.
     for _ in 0..2 {
         let (mut agent, answer) = greeting(&stage, "stranger")?;
         let said = answer["error"]["message"]

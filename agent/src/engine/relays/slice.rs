@@ -29,12 +29,11 @@ pub(super) fn start(program: &Path, engine: &Path) -> io::Result<RelayPool> {
     let why = pool
         .misplaced()
         .or_else(|| folder.is_none().then_some("no control group can be made"));
-    match why {
-        Some(why) => tracing::warn!(
+    if let Some(why) = why {
+        tracing::warn!(
             why,
             "relays stay in the daemon's control group: what kills it kills them too"
-        ),
-        None => tracing::debug!(folder = ?folder, "relays have a control group of their own"),
+        );
     }
     Ok(pool)
 }

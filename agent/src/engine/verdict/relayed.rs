@@ -371,6 +371,7 @@ impl Relayed {
             outcome: Outcome::Block,
             action: Some(found.action),
             rule: Some(found.rule.clone()),
+            reason: gate.policy().reason(&found.rule).map(str::to_owned),
             restriction: Some(found.clone()),
             ..Decision::default()
         })
