@@ -250,6 +250,9 @@ impl Engine {
                 biased;
                 command = commands.recv() => match command {
                     Some(Command::SetEnabled { enabled, by, done }) => {
+                        if !enabled {
+                            self.end_injector(&mut outcomes);
+                        }
                         self.set_enabled(enabled, &by, &mut events, done);
                     }
                     Some(Command::Baseline { decided, by, done }) => {
@@ -274,6 +277,7 @@ impl Engine {
                 },
             }
         }
+        self.end_injector(&mut outcomes);
         self.stop_sensor();
         self.tell_after("stopped");
         self.judging.end();

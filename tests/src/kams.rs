@@ -453,6 +453,8 @@ fn follow(programs: &Path, dir: &Path) -> Result<(Child, Arc<Events>)> {
         .args(["events", "--follow", "--last", "10000", "-o", "json"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        // It complains when its daemon is killed, which is what some trials are about.
+        .stderr(Stdio::null())
         .spawn()
         .context("start kams")?;
     let events = Arc::new(Events::default());

@@ -219,6 +219,14 @@ impl Engine {
         }
     }
 
+    /// Ends the holding. Servers that the injector has get their relays: their connections must not end with it.
+    pub(super) fn end_injector(&mut self, outcomes: &mut Outcomes) {
+        self.enforce.injector = None;
+        while let Ok(outcome) = outcomes.try_recv() {
+            self.injected(outcome);
+        }
+    }
+
     /// Decides what is to become of a process that is held at its exec. Called when the exec has been dealt with.
     pub(super) fn answer_hold(&mut self, report: &ExecReport) {
         if !report.held && !report.hold_failed {
