@@ -5,6 +5,7 @@ mod deaths;
 mod load;
 mod session;
 mod slices;
+mod slow;
 mod starts;
 mod switch;
 
@@ -23,6 +24,7 @@ use crate::context::{Context, DESK_SERVER, LINE_AGENT};
 pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
     [
         session::trials(context),
+        slow::trials(context),
         starts::trials(context),
         clients::trials(context),
         switch::trials(context),

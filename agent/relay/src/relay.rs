@@ -108,6 +108,7 @@ impl Relay {
                 limit: settings.limit,
                 idle,
                 typed_results: false,
+                server: None,
             },
             seq: 0,
             silent: false,

@@ -129,6 +129,9 @@ pub struct Welcome {
     /// Results have `resultType` (2026-07-28).
     #[serde(default)]
     pub typed_results: bool,
+    /// A better name for the server: the next engine is told this one.
+    #[serde(default)]
+    pub server: Option<String>,
 }
 
 /// Messages that were not judged, told as soon as somebody listens.

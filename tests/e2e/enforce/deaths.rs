@@ -59,7 +59,7 @@ fn kill(pid: u32) -> Result<()> {
     send(pid, Signal::KILL)
 }
 
-fn send(pid: u32, signal: Signal) -> Result<()> {
+pub(super) fn send(pid: u32, signal: Signal) -> Result<()> {
     Ok(kill_process(
         Pid::from_raw(i32::try_from(pid)?).context("a process")?,
         signal,
@@ -257,7 +257,7 @@ enum Killed {
 }
 
 /// Goes on when dropped: a test that fails leaves nothing stopped.
-struct Stopped(u32);
+pub(super) struct Stopped(pub(super) u32);
 
 impl Drop for Stopped {
     fn drop(&mut self) {

@@ -10,7 +10,12 @@ impl Relay {
         while let Some(said) = self.link.receive(now) {
             self.silent = false;
             match said {
-                FromEngine::Welcome(welcome) => self.welcome = welcome,
+                FromEngine::Welcome(welcome) => {
+                    if let Some(server) = &welcome.server {
+                        self.meta.server.clone_from(server);
+                    }
+                    self.welcome = welcome;
+                }
                 FromEngine::Verdict(seq, verdict) => self.apply(seq, verdict, now),
                 FromEngine::Refuse(seq, text) => {
                     self.refuse(way_of(seq), seq, denial::DENIED, text, now);

@@ -180,6 +180,7 @@ impl Relayed {
             limit: LIMIT,
             idle: false,
             typed_results: self.is_typed(),
+            server: Some(self.party.server.to_string()),
         }
     }
 
