@@ -96,18 +96,15 @@ impl Confirm {
         Self::with(limit, line, false)
     }
 
-    /// A stream that was joined midway: each direction is read from its first newline on.
+    /// A stream that was joined midway. The rest of a line whose beginning was missed is no JSON, and says nothing; a first
+    /// line that is one counts, for a session may say little.
     pub fn late(limit: usize, line: usize) -> Self {
         Self::with(limit, line, true)
     }
 
     fn with(limit: usize, line: usize, late: bool) -> Self {
         let side = || Side {
-            framer: if late {
-                Framer::mid_stream(line)
-            } else {
-                Framer::new(line)
-            },
+            framer: Framer::new(line),
             fed: 0,
             head: Vec::new(),
         };

@@ -300,6 +300,11 @@ impl Lane {
         self.queue.get_mut(at)
     }
 
+    /// How many messages wait for a verdict, or for those before them.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Takes one out of the line.
     pub(crate) fn remove(&mut self, seq: u64) -> Option<Item> {
         let at = self.queue.binary_search_by_key(&seq, |item| item.seq).ok()?;

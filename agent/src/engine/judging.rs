@@ -203,9 +203,12 @@ impl Bench {
             }
             return;
         };
+        let mut served = false;
         loop {
             // Relays first: an agent or a server waits for each answer.
-            self.serve(&mut relays, false);
+            if !std::mem::take(&mut served) {
+                self.serve(&mut relays, false);
+            }
             match queue.try_recv() {
                 Ok(work) if self.is_relayed(&work, &relays) => {}
                 Ok(work) => {
@@ -223,6 +226,7 @@ impl Bench {
                     let last = queue.try_recv();
                     if last.is_err() {
                         self.serve(&mut relays, true);
+                        served = true;
                     }
                     state.asleep.store(false, Ordering::Release);
                     relays.woken();

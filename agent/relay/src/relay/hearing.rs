@@ -38,6 +38,10 @@ impl Relay {
                 FromEngine::Inject(way, line) => self.lane(way).say(line),
                 FromEngine::End => self.ordered = true,
             }
+            if self.lanes.iter().all(|lane| lane.unsettled() == 0) {
+                // Nothing was asked that is not answered: what else it says is seen by the next wait.
+                return;
+            }
         }
     }
 

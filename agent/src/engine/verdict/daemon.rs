@@ -149,7 +149,10 @@ impl Relays {
     }
 
     /// The wait is over: the waker can be used again.
-    pub(in crate::engine) fn woken(&self) {
+    pub(in crate::engine) fn woken(&mut self) {
+        if !self.verdicts.take_woken() {
+            return;
+        }
         let mut number = [0; 8];
         // Nothing to read is as good as something that was read.
         if rustix::io::read(&self.waker, &mut number).is_err() {}

@@ -566,7 +566,8 @@ impl Relayed {
         announces.then(|| FromEngine::Inject(Way::ToAgent, line.to_vec()))
     }
 
-    fn is_typed(&self) -> bool {
+    /// Whether results have a type (2026-07-28).
+    pub(super) fn is_typed(&self) -> bool {
         let revision = self.session.identity().revision.as_ref();
         revision.is_some_and(kams_mcp::Revision::is_stateless)
     }

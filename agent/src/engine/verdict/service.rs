@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kams_mcp::Nanos;
-use kams_policy::Remedy;
+use kams_policy::{Policy, Remedy};
 use kams_relay::wire::{self, FromEngine, FromRelay, Hello, Meta, PACKET, Verdict, Welcome};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -67,6 +67,8 @@ struct Connection {
     opening: Option<Opening>,
     /// Everything passes: it is no MCP, or Kams is off.
     passes: bool,
+    /// What the settings that were sent last were made of.
+    made_of: Option<(Arc<Policy>, Arc<str>, bool)>,
     welcome: Option<Welcome>,
     waiting: VecDeque<(Vec<u8>, Vec<u8>)>,
 }
@@ -82,6 +84,8 @@ pub struct Verdicts {
     effects: Vec<Effect>,
     /// `kams off`: what comes passes.
     off: bool,
+    /// The owner's waker ended a wait.
+    woken: bool,
     buffer: Vec<u8>,
     room: Vec<u8>,
 }
@@ -116,6 +120,7 @@ impl Verdicts {
             to_wall,
             effects: Vec::new(),
             off: false,
+            woken: false,
             buffer: vec![0; PACKET],
             room: Vec::new(),
         })
@@ -157,6 +162,7 @@ impl Verdicts {
             relayed: None,
             opening: None,
             passes: false,
+            made_of: None,
             welcome: None,
             waiting: VecDeque::new(),
         };
@@ -176,6 +182,11 @@ impl Verdicts {
         self.connections
             .values()
             .any(|one| one.relayed.as_ref().is_some_and(Relayed::holds))
+    }
+
+    /// Whether the waker ended a wait since the last call.
+    pub fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
     }
 
     /// How many relays are connected.
@@ -211,6 +222,7 @@ impl Verdicts {
                 continue;
             }
             if number == WAKER {
+                self.woken = true;
                 continue;
             }
             if flags.contains(epoll::EventFlags::OUT) {
@@ -496,6 +508,15 @@ impl Verdicts {
         let Some(relayed) = &connection.relayed else {
             return;
         };
+        let (policy, server) = (bench.judge.gate.policy(), &relayed.party().server);
+        let typed = relayed.is_typed();
+        let same = |(before, name, was_typed): &(Arc<Policy>, Arc<str>, bool)| {
+            Arc::ptr_eq(before, policy) && Arc::ptr_eq(name, server) && *was_typed == typed
+        };
+        if connection.made_of.as_ref().is_some_and(same) {
+            return;
+        }
+        connection.made_of = Some((Arc::clone(policy), Arc::clone(server), typed));
         let welcome = relayed.welcome(bench.judge);
         if connection.welcome.as_ref() != Some(&welcome) {
             connection.welcome = Some(welcome.clone());
