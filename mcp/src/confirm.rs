@@ -96,21 +96,25 @@ impl Confirm {
         Self::with(limit, line, false)
     }
 
-    /// A stream that was joined midway. The rest of a line whose beginning was missed is no JSON, and says nothing; a first
-    /// line that is one counts, for a session may say little.
+    /// A stream that was joined midway. What the server says is read from its first newline on. Of what the agent says a
+    /// first line that is JSON counts, for a session may say little; the rest of a line whose beginning was missed is none.
     pub fn late(limit: usize, line: usize) -> Self {
         Self::with(limit, line, true)
     }
 
     fn with(limit: usize, line: usize, late: bool) -> Self {
-        let side = || Side {
-            framer: Framer::new(line),
+        let side = |late| Side {
+            framer: if late {
+                Framer::mid_stream(line)
+            } else {
+                Framer::new(line)
+            },
             fed: 0,
             head: Vec::new(),
         };
         Self {
-            to_server: side(),
-            to_client: side(),
+            to_server: side(false),
+            to_client: side(late),
             limit: limit as u64,
             late,
             plain: 0,

@@ -6,6 +6,7 @@ mod exceptions;
 mod reload;
 mod rights;
 mod runs;
+mod seccomp;
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         evidence::trials(context),
         exceptions::trials(context),
         rights::trials(context),
+        seccomp::trials(context),
     ]
     .into_iter()
     .flatten()

@@ -13,6 +13,7 @@ use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
 use kams_agent::engine::backend::calls::Ingest;
 use kams_agent::engine::counter::Counter;
+use kams_agent::engine::counter::tokenizer::{self, Tokenizer};
 use kams_agent::engine::enforce::{Enforcement, RelaySink};
 use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
@@ -33,6 +34,7 @@ use kams_agent::{salt, watchdog};
 use kams_export::metrics::{LabelLimits, Metrics};
 use kams_export::view::Time;
 use kams_policy::Policy;
+use kams_relay::HolderClient;
 use kams_store::{Retention, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -56,10 +58,19 @@ struct Arguments {
     /// Watch this host; otherwise, watch over the process that does.
     #[arg(long, hide = true)]
     worker: bool,
+    /// Count the tokens of JSON texts on standard input, one a line.
+    #[arg(long, hide = true)]
+    count_tokens: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.count_tokens {
+        return match tokenizer::serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(2),
+        };
+    }
     let sources = arguments.config.map_or_else(Sources::installed, Sources::file);
     if arguments.check_config {
         return check(&sources);
@@ -169,7 +180,11 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let instance = format!("{:x}-{:x}", started.unix_nanos(), std::process::id());
     let feed = Feed::new(config.events, instance.clone());
     let registry = Arc::new(Registry::default());
-    let counter = Counter::start(Arc::clone(&registry), Arc::clone(&metrics))?;
+    let counter = Counter::start(
+        Arc::clone(&registry),
+        Arc::clone(&metrics),
+        Tokenizer::child("--count-tokens"),
+    )?;
     let live = Live {
         registry,
         feed,
@@ -239,7 +254,8 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let (stop, stopped) = watch::channel(false);
     let door = config.admin.socket.with_file_name("relay.sock");
     let own = kams_relay::identity::uid();
-    let effects = Box::new(carry_out);
+    let to_engine = commands.clone();
+    let effects = Box::new(move |effect| carry_out(effect, &to_engine));
     let relays = Relays::listen(&door, (own, &instance), &live, effects)
         .with_context(|| format!("relays cannot be served at {}", door.display()))?;
     let enforcement = Enforcement {
@@ -247,6 +263,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         pin: pin_folder(&config),
         relays: relay_pool(&door, &instance),
         store: Some(known),
+        holder: holder(&config),
     };
     let engine = start_engine(config, live, shared, judge, relays, enforcement, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
@@ -317,8 +334,15 @@ fn relay_pool(door: &std::path::Path, instance: &str) -> Option<Box<dyn RelaySin
     }
 }
 
+/// The way to who answers the questions of servers' filters.
+fn holder(config: &Config) -> Option<HolderClient> {
+    let program = std::env::current_exe().ok()?.with_file_name("kams-relay");
+    let door = config.admin.socket.with_file_name("seccomp.sock");
+    Some(HolderClient::new(&program, &door))
+}
+
 /// What policy wants done beyond messages, as far as it is not the relay's own.
-fn carry_out(effect: Effect) {
+fn carry_out(effect: Effect, engine: &mpsc::Sender<Command>) {
     match effect {
         // Its relay ends both streams. A wrapped server is killed by its parent; one that we know by its start by us.
         Effect::KillServer {
@@ -330,11 +354,9 @@ fn carry_out(effect: Effect) {
             tracing::warn!(server_id, pid, killed, "policy ended a server");
         }
         Effect::CutNetwork { server_id, pid } => {
-            tracing::error!(
-                server_id,
-                pid,
-                "policy wants this server off the network, which this version cannot do; its calls are refused"
-            );
+            tracing::warn!(server_id, pid, "policy cuts a server off the network");
+            // The engine never waits for this thread. Where it has ended, the daemon ends too.
+            drop(engine.blocking_send(Command::CutNetwork(server_id)));
         }
     }
 }

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use kams_export::view::{EventKind, EventView, Time};
 use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, SensorControl, hold};
-use kams_policy::{Fail, Mode, Policy, Settings, Subject};
+use kams_policy::{Fail, Mode, Network, Policy, Seccomp, Settings, Subject};
+use kams_relay::HolderClient;
 use kams_store::{Store, WriteOp};
 use tokio::sync::mpsc;
 
 use super::Engine;
+use super::seccomp;
 use super::servers::Server;
 use super::sink::Sink;
 use crate::config::{RelayWhat, Unrelayed};
@@ -48,6 +50,10 @@ pub struct RelayedServer {
     pub fail: Fail,
     /// Nothing but its first line can say whether it is an MCP server.
     pub candidate: bool,
+    /// The filter of system calls that it is to be under.
+    pub seccomp: Seccomp,
+    /// What it may do on the network.
+    pub network: Network,
 }
 
 /// What puts relays between ends.
@@ -72,6 +78,8 @@ pub struct Enforcement {
     pub relays: Option<Box<dyn RelaySink>>,
     /// What remembers, over restarts, which servers were seen.
     pub store: Option<Arc<Store>>,
+    /// The way to who answers the questions of filters (`seccomp: notify`).
+    pub holder: Option<HolderClient>,
 }
 
 impl std::fmt::Debug for Enforcement {
@@ -131,6 +139,15 @@ impl Enforce {
                 at: at.unix_nanos(),
             });
         }
+    }
+
+    pub(super) fn injector(&self) -> Option<&Injector> {
+        self.injector.as_ref()
+    }
+
+    /// The way to the holder of listeners; once.
+    pub(super) fn take_holder(&mut self) -> Option<HolderClient> {
+        self.outside.holder.take()
     }
 
     pub(super) fn pin(&self) -> Option<PathBuf> {
@@ -232,6 +249,10 @@ impl Engine {
         if !report.held && !report.hold_failed {
             return;
         }
+        if seccomp::is_followed(report) {
+            self.answer_followed(report);
+            return;
+        }
         let proc = ProcKey {
             pid: report.pid,
             start: report.start_ns,
@@ -244,12 +265,16 @@ impl Engine {
                 .relays
                 .as_mut()
                 .is_some_and(|relays| relays.is_ready());
+            let (confine, follow) = self.confinement(id, &server, proc);
             if report.held && ready {
                 let target = Target {
                     pid: report.pid,
                     start_ns: report.start_ns,
                     parent: report.ppid,
                     far_ino: [report.fds[0].far_ino(), report.fds[1].far_ino()],
+                    relay: true,
+                    confine,
+                    follow,
                 };
                 if let Some(injector) = &self.enforce.injector {
                     if let Some(entry) = self.servers.get_mut(&id) {
@@ -262,6 +287,7 @@ impl Engine {
             } else {
                 let why = if report.held { "no_relay" } else { "not_held" };
                 self.unrelayed(id, &server, proc, why);
+                self.no_filter(id, why);
             }
         }
         self.let_go(proc);
@@ -310,7 +336,13 @@ impl Engine {
             tool: None,
             relayed: true,
         };
-        let Settings { mode, fail, .. } = self.enforce.outside.policy.settings(&subject);
+        let Settings {
+            mode,
+            fail,
+            network,
+            seccomp,
+            ..
+        } = self.enforce.outside.policy.settings(&subject);
         (mode == Mode::Enforce).then(|| RelayedServer {
             id: server.id,
             uid: party.uid,
@@ -321,6 +353,8 @@ impl Engine {
             identity: Arc::clone(&party.server),
             fail,
             candidate: false,
+            seccomp,
+            network,
         })
     }
 
@@ -328,12 +362,20 @@ impl Engine {
     pub(super) fn injected(&mut self, outcome: Outcome) {
         let result = match &outcome {
             Outcome::Injected(_) => "injected",
+            Outcome::Confined { .. } => "confined",
             Outcome::Refused { reason, .. } => reason.name(),
             Outcome::Died { .. } => "died",
         };
         self.live.metrics.injections(result);
         match outcome {
             Outcome::Injected(ends) => self.relay(*ends),
+            Outcome::Confined {
+                pid,
+                start_ns,
+                confined,
+            } => {
+                self.confined_later(ProcKey { pid, start: start_ns }, confined);
+            }
             Outcome::Refused {
                 pid,
                 start_ns,
@@ -351,7 +393,7 @@ impl Engine {
         }
     }
 
-    fn relay(&mut self, ends: Ends) {
+    fn relay(&mut self, mut ends: Ends) {
         let proc = ProcKey {
             pid: ends.pid,
             start: ends.start_ns,
@@ -364,6 +406,7 @@ impl Engine {
             return;
         };
         self.tracker.relayed(id);
+        self.relay_stands(id, proc, ends.server_ino, ends.confined.take());
         let Some(relays) = &mut self.enforce.outside.relays else {
             return;
         };
@@ -398,6 +441,9 @@ impl Engine {
     }
 
     fn not_injected(&mut self, proc: ProcKey, reason: Refusal) {
+        if self.not_confined(proc, reason.name()) {
+            return;
+        }
         let Some((id, server)) = self.enforce.asked.remove(&proc) else {
             tracing::warn!(
                 pid = proc.pid,
@@ -413,6 +459,7 @@ impl Engine {
             "no relay could be put before a server"
         );
         self.unrelayed(id, &server, proc, reason.name());
+        self.no_filter(id, reason.name());
         self.answered(id, false);
     }
 
@@ -434,7 +481,7 @@ impl Engine {
         let Some(server) = self.servers.get(&id) else {
             return;
         };
-        if instance.relayed || self.enforce.injector.is_none() {
+        if self.enforce.injector.is_none() {
             return;
         }
         let Some(relayed) = self.enforced(server) else {
@@ -445,13 +492,16 @@ impl Engine {
             None if instance.adopted => "ran_before",
             None => "first_seen",
         };
-        let proc = instance.key.proc;
-        self.tell_unrelayed(&relayed, proc, why);
-        // Only what has just begun: ending a session that ran before Kams did would do more harm than it prevents.
-        if self.config.unrelayed == Unrelayed::Restart && why != "ran_before" {
-            let killed = hold::kill_tree(proc.pid, proc.start);
-            tracing::warn!(server = %relayed.identity, pid = proc.pid, killed, "a server without a relay was ended; it gets one at its next start");
+        let (proc, behind_relay) = (instance.key.proc, instance.relayed);
+        if !behind_relay {
+            self.tell_unrelayed(&relayed, proc, why);
+            // Only what has just begun: ending a session that ran before Kams did would do more harm than it prevents.
+            if self.config.unrelayed == Unrelayed::Restart && why != "ran_before" {
+                let killed = hold::kill_tree(proc.pid, proc.start);
+                tracing::warn!(server = %relayed.identity, pid = proc.pid, killed, "a server without a relay was ended; it gets one at its next start");
+            }
         }
+        self.never_filtered(id, &relayed, proc, why);
     }
 
     /// Ends the daemon where the injector's thread is stuck: its parent lets go what is held, the kernel what is traced.

@@ -67,7 +67,8 @@ pub(super) fn behaviour(s: &Sentence<'_>) -> Option<Seen> {
         let other = s
             .near(i, 6, IDENT)
             .or_else(|| s.places(QUANT | OTHER).find(|q| s.after(*q, 3, TOOL).is_some()))?;
-        Seen::new(0.9, changed, other)
+        // "becomes", "acts": of anything.
+        Seen::new(if s.is(i, BEHAVE) { 0.9 } else { 0.5 }, changed, other)
     })
 }
 
