@@ -159,7 +159,6 @@ pub struct Engine {
     running: Option<Running>,
     shared: Arc<Shared>,
     live: Live,
-    boot: [u8; 16],
     tracker: Tracker,
     agents: AgentTable,
     outside: Outside,
@@ -217,7 +216,6 @@ impl Engine {
             running: None,
             shared,
             live,
-            boot,
             agents,
             outside: Outside::default(),
             configured,
@@ -237,6 +235,9 @@ impl Engine {
             missed_agents: 0,
             losses_told: HashMap::new(),
         };
+        for (uid, identity) in engine.enforce.known_servers() {
+            engine.tracker.recall_server(uid, &identity);
+        }
         let events = engine.start_sensor()?;
         // Before anybody is told that Kams watches: what runs by then is watched.
         engine.adopt();
@@ -251,14 +252,16 @@ impl Engine {
         let (Some(mut readings), Some(mut outcomes)) = (self.readings.take(), self.outcomes.take()) else {
             return;
         };
-        self.tell(EventKind::Daemon, "started");
+        self.tell("started");
         loop {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
                     Some(Command::SetEnabled { enabled, by, done }) => {
-                        let result = self.set_enabled(enabled, &by, &mut events);
-                        drop(done.send(result));
+                        if !enabled {
+                            self.end_injector(&mut outcomes);
+                        }
+                        self.set_enabled(enabled, &by, &mut events, done);
                     }
                     Some(Command::Baseline { decided, by, done }) => {
                         self.judging.hand(Work::Baseline { decided, by, done });
@@ -283,6 +286,7 @@ impl Engine {
                 },
             }
         }
+        self.end_injector(&mut outcomes);
         self.stop_sensor();
         self.tell_after("stopped");
         self.judging.end();
@@ -385,22 +389,34 @@ impl Engine {
         enabled: bool,
         by: &Viewer,
         events: &mut Option<SensorEvents>,
-    ) -> Result<(), String> {
+        done: oneshot::Sender<Result<(), String>>,
+    ) {
         if enabled == self.running.is_some() && (!enabled || events.is_some()) {
-            return Ok(());
+            drop(done.send(Ok(())));
+            return;
         }
         let word = if enabled { "on" } else { "off" };
         tracing::warn!(uid = by.uid, pid = by.pid, "kams {word}");
         *events = None;
         self.stop_sensor();
         self.filters.allow_all();
-        self.tracker = Tracker::new(self.boot, Limits::default(), unknown_agents(&self.config));
+        self.tracker.start_again();
         if enabled {
-            *events = Some(self.start_sensor().map_err(|e| e.to_string())?);
+            match self.start_sensor() {
+                Ok(started) => *events = Some(started),
+                Err(error) => {
+                    drop(done.send(Err(error.to_string())));
+                    return;
+                }
+            }
             self.adopt();
         }
-        self.tell_after(&format!("{word}, by uid {}", by.uid));
-        Ok(())
+        let event = Box::new(daemon_event(&format!("{word}, by uid {}", by.uid)));
+        self.judging.hand(Work::Switch {
+            on: enabled,
+            event,
+            done,
+        });
     }
 
     fn reload(&mut self, config: Config) {
@@ -410,7 +426,7 @@ impl Engine {
                 self.tracker.set_unknown_agents(unknown_agents(&config));
                 self.config = config;
                 self.live.metrics.config_reload(true);
-                self.tell(EventKind::Daemon, "configuration reloaded");
+                self.tell("configuration reloaded");
                 self.adopt();
             }
             Err(error) => {
@@ -471,25 +487,26 @@ impl Engine {
         }
     }
 
-    fn tell(&mut self, kind: EventKind, detail: &str) {
-        self.live.event(EventView {
-            detail: Some(detail.to_owned()),
-            ..EventView::new(kind, Time::now(), 0, "root")
-        });
+    fn tell(&mut self, detail: &str) {
+        self.live.event(daemon_event(detail));
     }
 
     /// Tells of the daemon once all that was handed over before is judged.
     fn tell_after(&self, detail: &str) {
-        self.judging.hand(Work::Tell(Box::new(EventView {
-            detail: Some(detail.to_owned()),
-            ..EventView::new(EventKind::Daemon, Time::now(), 0, "root")
-        })));
+        self.judging.hand(Work::Tell(Box::new(daemon_event(detail))));
     }
 
     fn new_id(&mut self) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         id
+    }
+}
+
+fn daemon_event(detail: &str) -> EventView {
+    EventView {
+        detail: Some(detail.to_owned()),
+        ..EventView::new(EventKind::Daemon, Time::now(), 0, "root")
     }
 }
 

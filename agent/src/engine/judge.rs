@@ -76,6 +76,8 @@ struct InSession {
     run: String,
     /// The name under which policy was asked about its start; names get better while launchers run.
     started_as: Option<Arc<str>>,
+    /// Policy does not want it to run.
+    start_refused: bool,
     calls: OpenCalls,
     listing: Listing,
     /// Names in its latest lists, for shadowing.
@@ -156,6 +158,7 @@ impl Judge {
             owner,
             run,
             started_as: None,
+            start_refused: false,
             calls: OpenCalls::default(),
             listing: Listing::default(),
             tools: Names::default(),
@@ -191,7 +194,7 @@ impl Judge {
             }
             Some(_) => {}
         }
-        self.started(case, sink);
+        self.started(case, event, sink);
         if let Some((id, call)) = event.tool_call() {
             let meta = match &event.kind {
                 EventKind::Request(request) => request.meta.as_ref(),
