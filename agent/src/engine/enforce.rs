@@ -13,9 +13,10 @@ use kams_host::{ExecReport, Marks, SensorControl, hold};
 use kams_policy::{Fail, Mode, Network, Policy, Seccomp, Settings, Subject};
 use kams_relay::HolderClient;
 use kams_store::{Store, WriteOp};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::Engine;
+use super::gate::cut_off::CutOffs;
 use super::seccomp;
 use super::servers::Server;
 use super::sink::Sink;
@@ -78,6 +79,8 @@ pub struct Enforcement {
     pub relays: Option<Box<dyn RelaySink>>,
     /// What remembers, over restarts, which servers were seen.
     pub store: Option<Arc<Store>>,
+    /// Whom restrictions cut off the network.
+    pub cut_offs: watch::Receiver<CutOffs>,
     /// The way to who answers the questions of filters (`seccomp: notify`).
     pub holder: Option<HolderClient>,
 }
@@ -139,6 +142,11 @@ impl Enforce {
                 at: at.unix_nanos(),
             });
         }
+    }
+
+    /// The policy in force.
+    pub(super) const fn policy(&self) -> &Arc<Policy> {
+        &self.outside.policy
     }
 
     pub(super) fn injector(&self) -> Option<&Injector> {
@@ -276,6 +284,7 @@ impl Engine {
                     confine,
                     follow,
                 };
+                self.cut_off_at_start(id);
                 if let Some(injector) = &self.enforce.injector {
                     if let Some(entry) = self.servers.get_mut(&id) {
                         entry.set_asked();

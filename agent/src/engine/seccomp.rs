@@ -348,8 +348,9 @@ impl Engine {
         });
     }
 
-    /// A server is cut off the network, by its number: what can refuse does so from now on.
-    pub(super) fn cut_off_filtered(&mut self, server_id: u64) {
+    /// A server is cut off the network, by its number, or may use it again: what can refuse does so from now on, or lets
+    /// through.
+    pub(super) fn cut_off_filtered(&mut self, server_id: u64, allow: bool) {
         let pid = self
             .live
             .registry
@@ -369,9 +370,9 @@ impl Engine {
                 .filters
                 .holder
                 .as_mut()
-                .map(|holder| holder.set(Some(key), false));
+                .map(|holder| holder.set(Some(key), allow));
             if let Some(Err(error)) = set {
-                tracing::error!(%error, pid, "the filter of a server cannot be told to refuse");
+                tracing::error!(%error, pid, "the filter of a server cannot be told what to do");
             }
         }
         self.look_after_filters();
