@@ -115,7 +115,8 @@ impl Inner {
                 allow &= one.allow;
             }
             if seccomp.setting.is_empty() {
-                seccomp.state = if allow { "allowing" } else { "refusing" }.to_owned();
+                let state = if allow { "allowing" } else { "refusing" };
+                state.clone_into(&mut seccomp.state);
             }
         }
     }

@@ -19,7 +19,7 @@ use kams_relay::holder::{Held, Key};
 use super::Engine;
 use super::enforce::RelayedServer;
 use super::judging::Work;
-use crate::discover::tracker::{InstanceId, ProcKey};
+use crate::discover::tracker::{Instance, InstanceId, ProcKey};
 
 /// States, as they are shown and counted.
 const WAITING: &str = "waiting";
@@ -327,11 +327,7 @@ impl Engine {
 
     /// Ends every process of a server that must not run without its filter.
     fn end_chain(&self, id: InstanceId, first: ProcKey) -> bool {
-        let members = self
-            .tracker
-            .instance(id)
-            .into_iter()
-            .flat_map(|one| one.members());
+        let members = self.tracker.instance(id).into_iter().flat_map(Instance::members);
         members.fold(hold::kill(first.pid, first.start), |ended, proc| {
             hold::kill(proc.pid, proc.start) || ended
         })

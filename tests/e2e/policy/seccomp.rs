@@ -104,7 +104,7 @@ fn launcher(context: &Context) -> Result<()> {
 }
 
 /// A server of a package: node, started by a shell, started by npx.
-const PACKAGE: &str = r#"#!/usr/bin/env node
+const PACKAGE: &str = r"#!/usr/bin/env node
 const { spawnSync } = require('child_process');
 require('readline').createInterface({ input: process.stdin }).on('line', (line) => {
   const { id, method, params } = JSON.parse(line);
@@ -119,7 +119,7 @@ require('readline').createInterface({ input: process.stdin }).on('line', (line) 
   }
   console.log(JSON.stringify({ jsonrpc: '2.0', id, result }));
 });
-"#;
+";
 
 fn npx(context: &Context) -> Result<()> {
     let kams = daemon(context, &policy("deny"))?;
