@@ -115,8 +115,7 @@ impl Inner {
                 allow &= one.allow;
             }
             if seccomp.setting.is_empty() {
-                let state = if allow { "allowing" } else { "refusing" };
-                state.clone_into(&mut seccomp.state);
+                if allow { "allowing" } else { "refusing" }.clone_into(&mut seccomp.state);
             }
         }
     }
