@@ -18,6 +18,7 @@ pub mod judge;
 pub mod judging;
 mod lifecycle;
 pub mod live;
+mod network;
 pub mod outside;
 mod own;
 pub mod registry;
@@ -36,6 +37,7 @@ use std::time::Duration;
 
 use kams_detect::cost::Point;
 use kams_export::view::{EventKind, EventView, Time};
+use kams_host::netblock::Blocks;
 use kams_host::{
     Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock,
 };
@@ -55,6 +57,7 @@ use judge::decided::{Changed, DecideError, Decided};
 use judge::usage::Usage;
 use judging::{Judging, Work};
 use live::Live;
+use network::Network;
 use outside::Outside;
 use seccomp::Filters;
 use servers::Server;
@@ -102,8 +105,6 @@ pub enum Command {
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
     Gate(backend::runs::Ask),
-    /// Policy cuts a server off the network, by its number.
-    CutNetwork(u64),
     /// Stop.
     Stop,
 }
@@ -113,12 +114,22 @@ pub enum Command {
 pub struct Shared {
     sensor: Mutex<Option<SensorControl>>,
     endpoints: Mutex<HashSet<u32>>,
+    blocks: Mutex<Option<Arc<Blocks>>>,
 }
 
 impl Shared {
     /// The running sensor's handle; none after `kams off`.
     pub fn sensor(&self) -> Option<SensorControl> {
         self.sensor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What cuts servers off the network; none before the engine has started.
+    pub fn blocks(&self) -> Option<Arc<Blocks>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_blocks(&self, blocks: &Arc<Blocks>) {
+        *self.blocks.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(blocks));
     }
 
     /// Whether this process is an agent.
@@ -167,6 +178,7 @@ pub struct Engine {
     judging: Judging,
     enforce: Enforce,
     filters: Filters,
+    network: Network,
     outcomes: Option<Outcomes>,
     servers: HashMap<InstanceId, Server>,
     keys: HashMap<StreamKey, (InstanceId, Direction)>,
@@ -208,6 +220,9 @@ impl Engine {
         let agents = AgentTable::new(&patterns(&config))?;
         let boot = boot_id();
         let (configured, readings) = Configured::new();
+        let blocks = Arc::new(Blocks::new(enforcement.pin.as_deref()));
+        shared.set_blocks(&blocks);
+        let network = Network::new(blocks, enforcement.cut_offs.clone());
         let (mut enforce, outcomes) = Enforce::new(enforcement);
         let filters = Filters::new(enforce.take_holder());
         let mut engine = Self {
@@ -224,6 +239,7 @@ impl Engine {
             judging,
             enforce,
             filters,
+            network,
             outcomes: Some(outcomes),
             servers: HashMap::new(),
             keys: HashMap::new(),
@@ -239,6 +255,7 @@ impl Engine {
         let events = engine.start_sensor()?;
         // Before anybody is told that Kams watches: what runs by then is watched.
         engine.adopt();
+        engine.follow_network();
         Ok((engine, events))
     }
 
@@ -267,14 +284,18 @@ impl Engine {
                     Some(Command::Reload(config)) => self.reload(*config),
                     Some(Command::Policy(policy)) => {
                         self.follow_policy(Some(Arc::clone(&policy)));
+                        self.follow_network();
                         self.judging.hand(Work::Policy(policy));
                     }
                     Some(Command::Gate(ask)) => self.judging.hand(Work::Gate(ask)),
-                    Some(Command::CutNetwork(server_id)) => self.cut_off_filtered(server_id),
                     Some(Command::Stop) | None => break,
                 },
                 Some(outcome) = outcomes.recv() => self.injected(outcome),
                 Some(reading) = readings.recv() => self.take_reading(reading),
+                () = self.network.changed() => {
+                    self.follow_network();
+                    self.follow_cut_offs();
+                }
                 _ = tick.tick() => self.tick(),
                 event = next(&mut events) => if let Some(event) = event { self.take(event) } else {
                     tracing::error!("the sensor's reader ended; nothing is watched until `kams off` and `kams on`");
@@ -390,6 +411,9 @@ impl Engine {
         let word = if enabled { "on" } else { "off" };
         tracing::warn!(uid = by.uid, pid = by.pid, "kams {word}");
         *events = None;
+        if !enabled {
+            self.end_network();
+        }
         self.stop_sensor();
         self.filters.allow_all();
         self.tracker = Tracker::new(self.boot, Limits::default(), unknown_agents(&self.config));
@@ -427,6 +451,7 @@ impl Engine {
         self.end_lingering(now);
         self.rest_if_idle();
         self.look_after_injector();
+        self.tick_network();
         self.look_after_filters();
         self.tell_losses();
     }

@@ -3,6 +3,7 @@
 mod approvals;
 mod evidence;
 mod exceptions;
+mod network;
 mod reload;
 mod rights;
 mod runs;
@@ -30,6 +31,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         runs::trials(context),
         evidence::trials(context),
         exceptions::trials(context),
+        network::trials(context),
         rights::trials(context),
         seccomp::trials(context),
     ]

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use kams_export::view::{EventKind, EventView, ServerState, Time};
 use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, SensorControl, hold};
-use kams_policy::{Fail, Mode, Network, Policy, Seccomp, Settings, Subject};
+use kams_policy::{Fail, Mode, Policy, Seccomp, Settings, Subject};
 use kams_relay::HolderClient;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::Engine;
+use super::gate::cut_off::CutOffs;
 use super::seccomp;
 use super::servers::Server;
 use super::sink::Sink;
@@ -45,8 +46,6 @@ pub struct RelayedServer {
     pub fail: Fail,
     /// The filter of system calls that it is to be under.
     pub seccomp: Seccomp,
-    /// What it may do on the network.
-    pub network: Network,
 }
 
 /// What puts relays between ends.
@@ -71,6 +70,8 @@ pub struct Enforcement {
     pub relays: Option<Box<dyn RelaySink>>,
     /// The way to who answers the questions of filters (`seccomp: notify`).
     pub holder: Option<HolderClient>,
+    /// Whom restrictions cut off the network.
+    pub cut_offs: watch::Receiver<CutOffs>,
 }
 
 impl std::fmt::Debug for Enforcement {
@@ -112,6 +113,11 @@ impl Enforce {
     /// The way to the holder of listeners; once.
     pub(super) fn take_holder(&mut self) -> Option<HolderClient> {
         self.outside.holder.take()
+    }
+
+    /// The policy in force.
+    pub(super) const fn policy(&self) -> &Arc<Policy> {
+        &self.outside.policy
     }
 
     pub(super) fn pin(&self) -> Option<PathBuf> {
@@ -232,6 +238,7 @@ impl Engine {
                     confine,
                     follow,
                 };
+                self.cut_off_at_start(id);
                 self.enforce.asked.insert(proc, (id, server));
                 if let Some(injector) = &self.enforce.injector {
                     injector.inject(target);
@@ -290,11 +297,7 @@ impl Engine {
             relayed: true,
         };
         let Settings {
-            mode,
-            fail,
-            network,
-            seccomp,
-            ..
+            mode, fail, seccomp, ..
         } = self.enforce.outside.policy.settings(&subject);
         (mode == Mode::Enforce).then(|| RelayedServer {
             id: server.id,
@@ -306,7 +309,6 @@ impl Engine {
             identity: Arc::clone(&party.server),
             fail,
             seccomp,
-            network,
         })
     }
 

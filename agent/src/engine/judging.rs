@@ -75,6 +75,12 @@ pub(super) enum Work {
     AgentGone { pid: u32, event: Box<EventView> },
     /// Something to be told after all that came before it.
     Tell(Box<EventView>),
+    /// Something was seen of a server that no message shows.
+    Report {
+        party: Box<Party>,
+        finding: Box<Finding>,
+        time: Nanos,
+    },
     /// A decision about baselines.
     Baseline {
         decided: Decided,
@@ -212,6 +218,7 @@ impl Bench {
                 Ok(work) => {
                     let tick = matches!(work, Work::Tick(_) | Work::Policy(_) | Work::Gate(_));
                     self.work(work, state);
+                    relays.kill(self.judge.take_kills());
                     if tick {
                         relays.settle(&mut self.judge, &mut self.live);
                     }
@@ -230,6 +237,7 @@ impl Bench {
                         && !self.is_relayed(&work, &relays)
                     {
                         self.work(work, state);
+                        relays.kill(self.judge.take_kills());
                     }
                 }
             }
@@ -317,6 +325,7 @@ impl Bench {
                 live.event(*event);
             }
             Work::Tell(event) => live.event(*event),
+            Work::Report { party, finding, time } => report(&party, &finding, time, judge, live),
             Work::Baseline { decided, by, done } => drop(done.send(decide(decided, &by, judge, live))),
             Work::Usage { usage, done } => drop(done.send(judge.usage(&usage, live))),
             Work::Waste(output) => judge.wasted(output, live),
@@ -396,6 +405,20 @@ impl Open {
         live.registry.lock().end_server(party.server_id, to_wall(time));
         live.count_servers();
     }
+}
+
+/// A finding without a message.
+fn report(party: &Party, finding: &Finding, time: Nanos, judge: &mut Judge, live: &mut Live) {
+    let session = Session::new(kams_mcp::Config::default());
+    let case = Case {
+        party,
+        time: to_wall(time),
+        mono: time,
+        session: &session,
+        request_id: None,
+        gap: false,
+    };
+    judge.report(&case, finding, live);
 }
 
 fn decide(

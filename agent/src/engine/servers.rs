@@ -124,6 +124,7 @@ impl Engine {
             Marks::TREE,
         );
         let id = self.new_id();
+        self.descends(id, report.pid, report.start_ns, adopted);
         let transport = if report.fds[0].kind == FdKind::Pipe {
             Transport::Pipe
         } else {
@@ -351,7 +352,10 @@ impl Engine {
                     tracing::info!(program = %program.exe.path, "learned as an agent: it speaks MCP to a child");
                     self.learned_paths.insert(program.exe.path.clone());
                 }
-                Action::Confirmed(id) => self.confirmed(id, time),
+                Action::Confirmed(id) => {
+                    self.confirmed(id, time);
+                    self.follow_network();
+                }
                 Action::Rejected(id, why) => {
                     if let Some(server) = self.close(id) {
                         tracing::debug!(pid = server.party.server_pid, %why, "no MCP server");

@@ -155,6 +155,9 @@ pub struct ServerView {
     /// The filter of system calls that policy wants it under.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seccomp: Option<SeccompView>,
+    /// How it is cut off the network; none where it is not to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkView>,
 }
 
 /// A server's filter of system calls.
@@ -174,6 +177,25 @@ pub struct SeccompView {
     pub asked: u64,
     /// Those that were refused.
     pub refused: u64,
+}
+
+/// A server that is cut off the network, or is to be.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct NetworkView {
+    /// The kernel refuses it the network. False where that could not be had: `failed` says why.
+    pub cut_off: bool,
+    /// Why it is to be: `policy` (`network: none`) or `restriction` (`block_egress`).
+    pub reason: String,
+    /// Attempts that were refused.
+    pub refused: u64,
+    /// Connections and listeners that were open and were closed.
+    pub closed: u64,
+    /// What is open still and could be used.
+    pub left_open: u64,
+    /// Why it is not cut off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// One tool of one server and user.

@@ -116,6 +116,13 @@ impl Relays {
         }
     }
 
+    /// Ends servers for what no relay of theirs has decided.
+    pub(in crate::engine) fn kill(&mut self, servers: Vec<(u64, u32)>) {
+        for (server_id, pid) in servers {
+            (self.on_effect)(Effect::KillServer { server_id, pid });
+        }
+    }
+
     /// Policy or its state may have changed.
     pub(in crate::engine) fn settle(&mut self, judge: &mut Judge, live: &mut Live) {
         self.verdicts.settle(&mut Bench {
