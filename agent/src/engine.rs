@@ -106,8 +106,6 @@ pub enum Command {
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
     Gate(backend::runs::Ask),
-    /// Policy cuts a server off the network, by its number.
-    CutNetwork(u64),
     /// Stop.
     Stop,
 }
@@ -294,12 +292,14 @@ impl Engine {
                         self.judging.hand(Work::Policy(policy));
                     }
                     Some(Command::Gate(ask)) => self.judging.hand(Work::Gate(ask)),
-                    Some(Command::CutNetwork(server_id)) => self.cut_off_filtered(server_id, false),
                     Some(Command::Stop) | None => break,
                 },
                 Some(outcome) = outcomes.recv() => self.injected(outcome),
                 Some(reading) = readings.recv() => self.take_reading(reading),
-                () = self.network.changed() => self.follow_network(),
+                () = self.network.changed() => {
+                    self.follow_network();
+                    self.follow_cut_offs();
+                }
                 _ = tick.tick() => self.tick(),
                 event = next(&mut events) => if let Some(event) = event { self.take(event) } else {
                     tracing::error!("the sensor's reader ended; nothing is watched until `kams off` and `kams on`");

@@ -3,8 +3,8 @@
 mod approvals;
 mod evidence;
 mod exceptions;
-mod payload;
 mod network;
+mod payload;
 mod reload;
 mod rights;
 mod runs;

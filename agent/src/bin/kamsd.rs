@@ -262,8 +262,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let (stop, stopped) = watch::channel(false);
     let door = config.admin.socket.with_file_name("relay.sock");
     let own = kams_relay::identity::uid();
-    let to_engine = commands.clone();
-    let effects = Box::new(move |effect| carry_out(effect, &to_engine));
+    let effects = Box::new(carry_out);
     let relays = Relays::listen(&door, (own, &instance), &live, effects)
         .with_context(|| format!("relays cannot be served at {}", door.display()))?;
     let enforcement = Enforcement {
@@ -351,7 +350,7 @@ fn holder(config: &Config) -> Option<HolderClient> {
 }
 
 /// What policy wants done beyond messages, as far as it is not the relay's own.
-fn carry_out(effect: Effect, engine: &mpsc::Sender<Command>) {
+fn carry_out(effect: Effect) {
     match effect {
         // Its relay ends both streams. A wrapped server is killed by its parent; one that we know by its start
         // by us, also where no relay stands.
@@ -363,11 +362,8 @@ fn carry_out(effect: Effect, engine: &mpsc::Sender<Command>) {
             let killed = start != 0 && kams_host::hold::kill_tree(pid, start);
             tracing::warn!(server_id, pid, killed, "policy ended a server");
         }
-        Effect::CutNetwork { server_id, pid } => {
-            tracing::warn!(server_id, pid, "policy cuts a server off the network");
-            // The engine never waits for this thread. Where it has ended, the daemon ends too.
-            drop(engine.blocking_send(Command::CutNetwork(server_id)));
-        }
+        // The engine follows the restriction that this decision has left.
+        Effect::CutNetwork { .. } => {}
     }
 }
 

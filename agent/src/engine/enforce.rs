@@ -10,7 +10,7 @@ use std::sync::Arc;
 use kams_export::view::{EventKind, EventView, Time};
 use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, SensorControl, hold};
-use kams_policy::{Fail, Mode, Network, Policy, Seccomp, Settings, Subject};
+use kams_policy::{Fail, Mode, Policy, Seccomp, Settings, Subject};
 use kams_relay::HolderClient;
 use kams_store::{Store, WriteOp};
 use tokio::sync::{mpsc, watch};
@@ -53,8 +53,6 @@ pub struct RelayedServer {
     pub candidate: bool,
     /// The filter of system calls that it is to be under.
     pub seccomp: Seccomp,
-    /// What it may do on the network.
-    pub network: Network,
 }
 
 /// What puts relays between ends.
@@ -349,11 +347,7 @@ impl Engine {
             relayed: true,
         };
         let Settings {
-            mode,
-            fail,
-            network,
-            seccomp,
-            ..
+            mode, fail, seccomp, ..
         } = self.enforce.outside.policy.settings(&subject);
         (mode == Mode::Enforce).then(|| RelayedServer {
             id: server.id,
@@ -366,7 +360,6 @@ impl Engine {
             fail,
             candidate: false,
             seccomp,
-            network,
         })
     }
 

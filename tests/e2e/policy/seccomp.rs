@@ -182,6 +182,23 @@ fn notify(context: &Context) -> Result<()> {
     })?;
     shown(&kams, "refusing")?;
     ensure!(!has_network(&mut cut)?, "a new worker let it go");
+
+    // Another server of the name is cut off before its first instruction; both are let go with the restriction.
+    let mut next = Desk::open(&stage, LINE_AGENT, DESK_SERVER, None)?;
+    ensure!(
+        !has_network(&mut next)?,
+        "a server that starts under a restriction has the network"
+    );
+    let restrictions = kams.ask(&["restrictions", "list"])?;
+    let one = list(&restrictions, "restrictions")
+        .first()
+        .context("a restriction")?;
+    let number = one["id"].to_string();
+    let lifted = kams.kams(&["restrictions", "lift", &number])?;
+    ensure!(lifted.status.success(), "not lifted: {lifted:?}");
+    until("the first server is let go", || has_network(&mut cut))?;
+    until("the second server is let go", || has_network(&mut next))?;
+    next.close()?;
     cut.close()
 }
 
