@@ -175,7 +175,7 @@ impl Default for Config {
                 agents: Vec::new(),
             },
             sensor: Sensor {
-                ring_buffer: 64 << 20,
+                ring_buffer: kams_host::RING_USUAL,
                 queue: 768 << 20,
                 max_message: 64 << 20,
             },

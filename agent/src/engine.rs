@@ -24,6 +24,7 @@ mod own;
 pub mod registry;
 pub mod relays;
 pub mod replay;
+mod seccomp;
 mod servers;
 pub mod sink;
 pub mod stream;
@@ -56,6 +57,7 @@ use judge::usage::Usage;
 use judging::{Judging, Work};
 use live::Live;
 use outside::Outside;
+use seccomp::Filters;
 use servers::Server;
 use sink::Sink;
 
@@ -101,6 +103,8 @@ pub enum Command {
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
     Gate(backend::runs::Ask),
+    /// Policy cuts a server off the network, by its number.
+    CutNetwork(u64),
     /// Stop.
     Stop,
 }
@@ -163,6 +167,7 @@ pub struct Engine {
     readings: Option<mpsc::UnboundedReceiver<Reading>>,
     judging: Judging,
     enforce: Enforce,
+    filters: Filters,
     outcomes: Option<Outcomes>,
     servers: HashMap<InstanceId, Server>,
     keys: HashMap<StreamKey, (InstanceId, Direction)>,
@@ -204,7 +209,8 @@ impl Engine {
         let agents = AgentTable::new(&patterns(&config))?;
         let boot = boot_id();
         let (configured, readings) = Configured::new();
-        let (enforce, outcomes) = Enforce::new(enforcement);
+        let (mut enforce, outcomes) = Enforce::new(enforcement);
+        let filters = Filters::new(enforce.take_holder());
         let mut engine = Self {
             tracker: Tracker::new(boot, Limits::default(), unknown_agents(&config)),
             config,
@@ -218,6 +224,7 @@ impl Engine {
             readings: Some(readings),
             judging,
             enforce,
+            filters,
             outcomes: Some(outcomes),
             servers: HashMap::new(),
             keys: HashMap::new(),
@@ -264,6 +271,7 @@ impl Engine {
                         self.judging.hand(Work::Policy(policy));
                     }
                     Some(Command::Gate(ask)) => self.judging.hand(Work::Gate(ask)),
+                    Some(Command::CutNetwork(server_id)) => self.cut_off_filtered(server_id),
                     Some(Command::Stop) | None => break,
                 },
                 Some(outcome) = outcomes.recv() => self.injected(outcome),
@@ -362,6 +370,7 @@ impl Engine {
     fn stop_sensor(&mut self) {
         // Before the sensor: what is held is let go while it can be told.
         self.enforce.stop();
+        self.filters.forget();
         self.end_everything();
         *self.shared.sensor.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if let Some(Running { sensor, control }) = self.running.take() {
@@ -384,6 +393,7 @@ impl Engine {
         tracing::warn!(uid = by.uid, pid = by.pid, "kams {word}");
         *events = None;
         self.stop_sensor();
+        self.filters.allow_all();
         self.tracker = Tracker::new(self.boot, Limits::default(), unknown_agents(&self.config));
         if enabled {
             *events = Some(self.start_sensor().map_err(|e| e.to_string())?);
@@ -419,6 +429,7 @@ impl Engine {
         self.end_lingering(now);
         self.rest_if_idle();
         self.look_after_injector();
+        self.look_after_filters();
         self.tell_losses();
     }
 

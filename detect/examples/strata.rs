@@ -1,7 +1,8 @@
 //! Prints recall and false positives of the scorer per kind and stratum over the corpora.
 //!
 //! `cargo run -p kams-detect --example strata [-- --show STRATUM]`: with `--show`, also the rows on the wrong
-//! side, with the signals that fired.
+//! side, with the signals that fired; with `--dump`, every row that is not held back as a JSON line. `--own` reads the
+//! project's own texts instead, `--file FILE` any others.
 #![expect(clippy::print_stdout, reason = "a developer's report")]
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use kams_detect::integrity::{Channel, score};
 fn main() {
     let show = std::env::args().skip_while(|a| a != "--show").nth(1);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpora");
+    let dump = std::env::args().any(|a| a == "--dump");
     let mut table: BTreeMap<(String, String, String), Vec<(f64, bool)>> = BTreeMap::new();
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/texts.jsonl");
     let files = ["tooldesc", "toolresult", "foreign"].map(|f| folder.join(format!("{f}.open.jsonl")));
@@ -59,6 +61,18 @@ fn main() {
                 .fold(7_u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)))
                 % 2
                 == 1;
+            if dump && field("split") != "held" {
+                let hits: Vec<_> = found
+                    .hits
+                    .iter()
+                    .map(|h| serde_json::json!([h.signal, h.contribution, field("text").get(h.span.clone())]))
+                    .collect();
+                println!(
+                    "{}",
+                    serde_json::json!({"id": field("id"), "kind": kind, "label": field("label"), "group": field("group"),
+                        "stratum": stratum, "score": found.value, "hits": hits, "half": half})
+                );
+            }
             // What is held back is counted and never looked at one by one.
             if field("split") != "held"
                 && show.as_deref() == Some(stratum.as_str())
@@ -93,6 +107,9 @@ fn main() {
                 .or_default()
                 .push((found.value, half));
         }
+    }
+    if dump {
+        return;
     }
     println!(
         "{:20} {:10} {:17} {:>5} {:>8} {:>8}   half A / half B at 0.30, 0.55",

@@ -12,36 +12,41 @@
 //!
 //! | kind, stratum | rows | at 0.30 | at 0.55 |
 //! | --- | --- | --- | --- |
-//! | description, overt | 134 | 134 | 130 |
+//! | description, overt | 134 | 133 | 132 |
 //! | description, obfuscated | 13 | 13 | 12 |
-//! | description, covert (mostly out of reach for text) | 30 | 5 | 2 |
+//! | description, covert (mostly out of reach for text) | 30 | 4 | 3 |
 //! | parameter, overt | 4 | 4 | 4 |
 //! | instructions, overt | 1 | 1 | 1 |
-//! | result, overt | 169 | 166 | 164 |
+//! | result, overt | 169 | 165 | 159 |
 //! | result, obfuscated | 14 | 14 | 14 |
-//! | result, covert | 67 | 23 | 13 |
-//! | benign description: real / hard / peer_fp / twin / unicode | 452 / 35 / 6 / 13 / 10 | 3 / 0 / 0 / 0 / 0 | 0 |
+//! | result, covert | 67 | 18 | 13 |
+//! | benign description: real / hard / peer_fp / twin / unicode | 452 / 35 / 6 / 13 / 10 | 1 / 0 / 0 / 0 / 0 | 0 |
 //! | benign parameter, real | 212 | 0 | 0 |
-//! | benign result: real / hard / mention | 212 / 62 / 21 | 24 / 5 / 7 | 0 / 1 / 2 |
+//! | benign result: real / hard / mention | 212 / 62 / 21 | 6 / 2 / 2 | 0 / 0 / 2 |
 //!
 //! Names: all right. Drift: 120 of 120 rows have their classes; every malicious delta is at 0.30 or above, no benign
-//! one is. Of 261 whole tools of real servers, all texts of each together, 2 reach 0.30 and none 0.55.
+//! one is.
 //!
 //! What to expect on new wording: `corpus/texts.jsonl` holds style families that were written first, never looked at
 //! one by one, and counted only (split `held`). They are harder than published attacks: one sentence each, many
-//! without a secret, a tool or a tag in them.
+//! without a secret, a tool or a tag in them. "Rules" is the scorer without the wording signal, "before" the one whose
+//! wording signal had 1,300 texts to learn from and did not weigh the other signals.
 //!
-//! | held families | rows | at 0.30 (before) | at 0.55 (before) |
+//! | held families | rows | at 0.30 (rules, before) | at 0.55 (rules, before) |
 //! | --- | --- | --- | --- |
-//! | description, overt: polite, passive, data flow, protocol, authority, lures, six languages | 71 | 58 % (32) | 38 % (17) |
-//! | description, encoded in 16 ways | 32 | 100 % (97) | 100 % (81) |
-//! | result, overt: ten such families | 91 | 58 % (44) | 36 % (19) |
+//! | description, overt: polite, passive, data flow, protocol, authority, lures, six languages | 71 | 68 % (32, 58) | 51 % (17, 38) |
+//! | description, encoded in 16 ways | 32 | 100 % (97, 100) | 100 % (81, 100) |
+//! | result, overt: ten such families | 91 | 49 % (44, 58) | 33 % (19, 36) |
 //! | result, encoded | 26 | 100 % | 100 % |
-//! | honest descriptions, parameters and instructions, written to be hard | 52 | 8 % (8) | 2 % (2) |
-//! | honest results, written to be hard or about attacks | 56 | 20 % (12) | 7 % (2) |
+//! | honest descriptions, parameters and instructions, written to be hard | 52 | 6 % (8, 8) | 2 % (2, 2) |
+//! | honest results, written to be hard or about attacks | 56 | 14 % (12, 20) | 5 % (2, 7) |
 //!
-//! "Before" is the scorer without the wording signal and the signals for the third person, hushing and links.
-//! So the gain in recall costs honest but forceful results (0.55 is the threshold there): four of 56 instead of one.
+//! Leaving whole families of the texts to learn from out (1,134 descriptions, 624 results), 63 % of the hostile
+//! descriptions reach 0.30 and 49 % 0.55, of the hostile results 62 and 40 %.
+//!
+//! Honest text of others that is no part of the corpora: of 1,044 descriptions and parameters of 17 published servers
+//! 4 reach 0.30 (12 before) and none 0.55 (one before); half of them were looked at. Of 2,000 pieces of 3 KB of
+//! read-me files, changelogs, manuals and documentation 0.7 % reach 0.55 (3.0 before).
 
 mod added;
 mod canonical;
@@ -62,6 +67,6 @@ pub use drift::{Baseline, Change, DRIFT, DRIFT_CODE, compare, diff};
 pub use inspect::{
     DESCRIPTION_INJECTION, RESULT_INJECTION, Thresholds, first_sighting, result_text, text_finding,
 };
-pub use scorer::{Hit, Score, score};
+pub use scorer::{Hit, Score, score, score_with};
 pub use sentence::Channel;
 pub use squatting::{Names, SQUATTING, deceptive_name, shadowing};

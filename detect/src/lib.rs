@@ -11,6 +11,7 @@ pub mod finding;
 pub mod integrity;
 pub mod redact;
 pub mod relay;
+pub mod seccomp;
 pub mod text;
 pub mod waste;
 

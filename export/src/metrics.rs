@@ -67,6 +67,8 @@ pub struct Metrics {
     sensor_lost: IntCounterVec,
     discovery_limited: IntCounterVec,
     injections: IntCounterVec,
+    filters: IntCounterVec,
+    filtered: IntGaugeVec,
     probe_attached: IntGaugeVec,
     frames: IntCounterVec,
     map_entries: IntGaugeVec,
@@ -152,6 +154,18 @@ impl Metrics {
                 "kams_injections_total",
                 "Servers held at their start to get a relay, by what came of it.",
                 &["result"],
+            )?,
+            filters: counters(
+                r,
+                "kams_seccomp_total",
+                "Filters of system calls that servers were to get, by what came of it.",
+                &["result"],
+            )?,
+            filtered: gauges(
+                r,
+                "kams_seccomp_servers",
+                "Servers that are to be under a filter of system calls, by state.",
+                &["state"],
             )?,
             discovery_limited: counters(
                 r,

@@ -14,6 +14,7 @@ pub(crate) const DETECTORS: &[&str] = &[
     "behavioural.latency_degradation",
     "relay.oversize",
     "relay.unjudged",
+    "network.unfiltered",
     "run.chain",
 ];
 

@@ -66,7 +66,7 @@ pub use gate::{CallVerdict, Gate, ProposedCall, args_digest, operation_id};
 pub use glob::Glob;
 pub use logic::{Expr, LogicError, apply};
 pub use matcher::{Baseline, Event};
-pub use mode::{Fail, Mode, Network};
+pub use mode::{Fail, Mode, Network, Seccomp};
 pub use policy::{ApprovalPolicy, Policy, Rule, Settings, Thresholds};
 pub use problem::{Level, Problem};
 pub use restriction::{Restriction, RestrictionSet};

@@ -9,7 +9,7 @@ use crate::file::Files;
 use crate::file::runs::RunPolicy;
 use crate::index::Index;
 use crate::matcher::{Event, Matcher, View};
-use crate::mode::{Fail, Mode, Network};
+use crate::mode::{Fail, Mode, Network, Seccomp};
 use crate::problem::Problem;
 use crate::restriction::Restriction;
 use crate::time::Now;
@@ -45,6 +45,7 @@ pub(crate) struct ServerEntry {
     pub(crate) mode: Option<Mode>,
     pub(crate) fail: Option<Fail>,
     pub(crate) network: Option<Network>,
+    pub(crate) seccomp: Option<Seccomp>,
     pub(crate) line: u32,
 }
 
@@ -57,6 +58,8 @@ pub struct Settings {
     pub fail: Fail,
     /// What the server may do on the network.
     pub network: Network,
+    /// The filter of system calls that it is started under.
+    pub seccomp: Seccomp,
     /// Line of the `servers` entry that matched; none where the file's own settings hold.
     pub line: Option<u32>,
 }
@@ -212,6 +215,7 @@ impl Policy {
             mode: entry.and_then(|e| e.mode).unwrap_or(self.mode),
             fail: entry.and_then(|e| e.fail).unwrap_or(self.fail),
             network: entry.and_then(|e| e.network).unwrap_or_default(),
+            seccomp: entry.and_then(|e| e.seccomp).unwrap_or_default(),
             line: entry.map(|e| e.line),
         }
     }

@@ -137,6 +137,11 @@ fn exec(task: u64, bprm: u64, record: &mut ExecRecord) {
     let before = unsafe { byte.read_volatile() };
     record.mark_before = before;
     let mut kept = before & KEPT_ON_EXEC;
+    // Kept until the user side takes it away: a report that is lost or late must not end the following.
+    let followed = before & (ENDPOINT | ARMED) == ARMED;
+    if followed {
+        kept |= ARMED;
+    }
     if is_candidate(&record.fds[0], &record.fds[1]) && !inherited {
         flags |= EXEC_CANDIDATE;
         if record.parent_mark & ENDPOINT != 0 && before & RELAYED == 0 {
@@ -158,7 +163,7 @@ fn exec(task: u64, bprm: u64, record: &mut ExecRecord) {
     flags |= copy_argv(task, record);
     record.flags = flags;
     let armed = record.parent_mark & (ENDPOINT | ARMED) == ENDPOINT | ARMED;
-    if armed && flags & EXEC_CANDIDATE != 0 && record.mark & RELAYED == 0 {
+    if followed || (armed && flags & EXEC_CANDIDATE != 0 && record.mark & RELAYED == 0) {
         tell_held(record);
     } else {
         tell(record);

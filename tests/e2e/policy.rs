@@ -7,6 +7,7 @@ mod payload;
 mod reload;
 mod rights;
 mod runs;
+mod seccomp;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         exceptions::trials(context),
         payload::trials(context),
         rights::trials(context),
+        seccomp::trials(context),
     ]
     .into_iter()
     .flatten()

@@ -72,6 +72,12 @@ const BENCHES: &[Bench] = &[
         program: Program::Example("bench_waste"),
     },
     Bench {
+        name: "policy",
+        about: "load of 10,000 rules, and an event that none, one or all of them match",
+        package: "kams-policy",
+        program: Program::Example("bench_policy"),
+    },
+    Bench {
         name: "verdict",
         about: "time of a verdict, all detectors on",
         package: "kams-agent",

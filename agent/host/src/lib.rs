@@ -11,6 +11,7 @@ pub mod clock;
 mod control;
 pub mod doctor;
 mod event;
+pub mod filter;
 mod functions;
 mod heartbeat;
 pub mod hold;
@@ -46,7 +47,9 @@ pub use event::{
     StreamKey, far_keys,
 };
 pub use losses::{ForcedStage, LossCount};
-pub use options::{BACKEND_ENV, Backend, OBJECT_ENV, RING_MAX, RING_MIN, SensorError, SensorOptions};
+pub use options::{
+    BACKEND_ENV, Backend, OBJECT_ENV, RING_MAX, RING_MIN, RING_USUAL, SensorError, SensorOptions,
+};
 pub use programs::PayloadMethod;
 pub use queue::SensorEvents;
 pub use sensor::Sensor;

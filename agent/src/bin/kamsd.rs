@@ -13,6 +13,7 @@ use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
 use kams_agent::engine::backend::calls::Ingest;
 use kams_agent::engine::counter::Counter;
+use kams_agent::engine::counter::tokenizer::{self, Tokenizer};
 use kams_agent::engine::enforce::{Enforcement, RelaySink};
 use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
@@ -33,6 +34,7 @@ use kams_agent::{salt, watchdog};
 use kams_export::metrics::{LabelLimits, Metrics};
 use kams_export::view::Time;
 use kams_policy::Policy;
+use kams_relay::HolderClient;
 use kams_store::{Retention, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -56,10 +58,19 @@ struct Arguments {
     /// Watch this host; otherwise, watch over the process that does.
     #[arg(long, hide = true)]
     worker: bool,
+    /// Count the tokens of JSON texts on standard input, one a line.
+    #[arg(long, hide = true)]
+    count_tokens: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.count_tokens {
+        return match tokenizer::serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(2),
+        };
+    }
     let sources = arguments.config.map_or_else(Sources::installed, Sources::file);
     if arguments.check_config {
         return check(&sources);
@@ -169,7 +180,11 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let instance = format!("{:x}-{:x}", started.unix_nanos(), std::process::id());
     let feed = Feed::new(config.events, instance);
     let registry = Arc::new(Registry::default());
-    let counter = Counter::start(Arc::clone(&registry), Arc::clone(&metrics))?;
+    let counter = Counter::start(
+        Arc::clone(&registry),
+        Arc::clone(&metrics),
+        Tokenizer::child("--count-tokens"),
+    )?;
     let live = Live {
         registry,
         feed,
@@ -239,13 +254,15 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let door = config.admin.socket.with_file_name("relay.sock");
     let own = kams_relay::identity::uid();
     let of_host = Arc::clone(&shared);
-    let effects = Box::new(move |effect| carry_out(effect, &of_host));
+    let to_engine = commands.clone();
+    let effects = Box::new(move |effect| carry_out(effect, &of_host, &to_engine));
     let relays = Relays::listen(&door, Some(own), &live, effects)
         .with_context(|| format!("relays cannot be served at {}", door.display()))?;
     let enforcement = Enforcement {
         policy: in_force.policy(),
         pin: pin_folder(&config),
         relays: relay_pool(&door),
+        holder: holder(&config),
     };
     let engine = start_engine(config, live, shared, judge, relays, enforcement, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
@@ -316,8 +333,15 @@ fn relay_pool(door: &std::path::Path) -> Option<Box<dyn RelaySink>> {
     }
 }
 
+/// The way to who answers the questions of servers' filters.
+fn holder(config: &Config) -> Option<HolderClient> {
+    let program = std::env::current_exe().ok()?.with_file_name("kams-relay");
+    let door = config.admin.socket.with_file_name("seccomp.sock");
+    Some(HolderClient::new(&program, &door))
+}
+
 /// What policy wants done beyond messages, as far as it is not the relay's own.
-fn carry_out(effect: Effect, shared: &Shared) {
+fn carry_out(effect: Effect, shared: &Shared, engine: &mpsc::Sender<Command>) {
     match effect {
         // Its relay has ended both streams. A wrapped server is killed by its parent; one that we put a relay before by us.
         Effect::KillServer { server_id, pid } => {
@@ -331,11 +355,9 @@ fn carry_out(effect: Effect, shared: &Shared) {
             tracing::warn!(server_id, pid, killed, "policy ended a server");
         }
         Effect::CutNetwork { server_id, pid } => {
-            tracing::error!(
-                server_id,
-                pid,
-                "policy wants this server off the network, which this version cannot do; its calls are refused"
-            );
+            tracing::warn!(server_id, pid, "policy cuts a server off the network");
+            // The engine never waits for this thread. Where it has ended, the daemon ends too.
+            drop(engine.blocking_send(Command::CutNetwork(server_id)));
         }
     }
 }

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use kams_export::view::{EventKind, EventView, ServerState, Time};
 use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, SensorControl, hold};
-use kams_policy::{Fail, Mode, Policy, Settings, Subject};
+use kams_policy::{Fail, Mode, Network, Policy, Seccomp, Settings, Subject};
+use kams_relay::HolderClient;
 use tokio::sync::mpsc;
 
 use super::Engine;
+use super::seccomp;
 use super::servers::Server;
 use super::sink::Sink;
 use crate::config::RelayWhat;
@@ -41,6 +43,10 @@ pub struct RelayedServer {
     pub identity: Arc<str>,
     /// What the relay does when the engine is silent.
     pub fail: Fail,
+    /// The filter of system calls that it is to be under.
+    pub seccomp: Seccomp,
+    /// What it may do on the network.
+    pub network: Network,
 }
 
 /// What puts relays between ends.
@@ -63,6 +69,8 @@ pub struct Enforcement {
     pub pin: Option<PathBuf>,
     /// Relays; without them nothing is held.
     pub relays: Option<Box<dyn RelaySink>>,
+    /// The way to who answers the questions of filters (`seccomp: notify`).
+    pub holder: Option<HolderClient>,
 }
 
 impl std::fmt::Debug for Enforcement {
@@ -95,6 +103,15 @@ impl Enforce {
             asked: HashMap::new(),
         };
         (this, receiver)
+    }
+
+    pub(super) fn injector(&self) -> Option<&Injector> {
+        self.injector.as_ref()
+    }
+
+    /// The way to the holder of listeners; once.
+    pub(super) fn take_holder(&mut self) -> Option<HolderClient> {
+        self.outside.holder.take()
     }
 
     pub(super) fn pin(&self) -> Option<PathBuf> {
@@ -188,6 +205,10 @@ impl Engine {
         if !report.held && !report.hold_failed {
             return;
         }
+        if seccomp::is_followed(report) {
+            self.answer_followed(report);
+            return;
+        }
         let proc = ProcKey {
             pid: report.pid,
             start: report.start_ns,
@@ -200,12 +221,16 @@ impl Engine {
                 .relays
                 .as_mut()
                 .is_some_and(|relays| relays.is_ready());
+            let (confine, follow) = self.confinement(id, &server, proc);
             if report.held && ready {
                 let target = Target {
                     pid: report.pid,
                     start_ns: report.start_ns,
                     parent: report.ppid,
                     far_ino: [report.fds[0].far_ino(), report.fds[1].far_ino()],
+                    relay: true,
+                    confine,
+                    follow,
                 };
                 self.enforce.asked.insert(proc, (id, server));
                 if let Some(injector) = &self.enforce.injector {
@@ -216,6 +241,7 @@ impl Engine {
             } else {
                 let why = if report.held { "no_relay" } else { "not_held" };
                 self.tell_unrelayed(&server, proc, why);
+                self.no_filter(id, why);
             }
         }
         if let Some(id) = self.tracker.by_member(proc) {
@@ -266,7 +292,13 @@ impl Engine {
             tool: None,
             relayed: true,
         };
-        let Settings { mode, fail, .. } = self.enforce.outside.policy.settings(&subject);
+        let Settings {
+            mode,
+            fail,
+            network,
+            seccomp,
+            ..
+        } = self.enforce.outside.policy.settings(&subject);
         (mode == Mode::Enforce).then(|| RelayedServer {
             id: server.id,
             uid: party.uid,
@@ -276,6 +308,8 @@ impl Engine {
             agent_start: party.agent_start,
             identity: Arc::clone(&party.server),
             fail,
+            seccomp,
+            network,
         })
     }
 
@@ -283,12 +317,20 @@ impl Engine {
     pub(super) fn injected(&mut self, outcome: Outcome) {
         let result = match &outcome {
             Outcome::Injected(_) => "injected",
+            Outcome::Confined { .. } => "confined",
             Outcome::Refused { reason, .. } => reason.name(),
             Outcome::Died { .. } => "died",
         };
         self.live.metrics.injections(result);
         match outcome {
             Outcome::Injected(ends) => self.relay(*ends),
+            Outcome::Confined {
+                pid,
+                start_ns,
+                confined,
+            } => {
+                self.confined_later(ProcKey { pid, start: start_ns }, confined);
+            }
             Outcome::Refused {
                 pid,
                 start_ns,
@@ -298,6 +340,9 @@ impl Engine {
             }
             Outcome::Died { pid, start_ns } => {
                 let proc = ProcKey { pid, start: start_ns };
+                if self.not_confined(proc, "died") {
+                    return;
+                }
                 if let Some((_, server)) = self.enforce.asked.remove(&proc) {
                     self.tell_unrelayed(&server, proc, "died");
                 }
@@ -305,7 +350,7 @@ impl Engine {
         }
     }
 
-    fn relay(&mut self, ends: Ends) {
+    fn relay(&mut self, mut ends: Ends) {
         let proc = ProcKey {
             pid: ends.pid,
             start: ends.start_ns,
@@ -329,6 +374,7 @@ impl Engine {
         if let Some(started) = started {
             self.live.event(started);
         }
+        self.relay_stands(id, proc, ends.server_ino, ends.confined.take());
         let Some(relays) = &mut self.enforce.outside.relays else {
             return;
         };
@@ -345,6 +391,9 @@ impl Engine {
     }
 
     fn not_injected(&mut self, proc: ProcKey, reason: Refusal) {
+        if self.not_confined(proc, reason.name()) {
+            return;
+        }
         let Some((id, server)) = self.enforce.asked.remove(&proc) else {
             tracing::warn!(
                 pid = proc.pid,
@@ -361,6 +410,7 @@ impl Engine {
             "no relay could be put before a server"
         );
         self.tell_unrelayed(&server, proc, reason.name());
+        self.no_filter(id, reason.name());
     }
 
     fn tell_unrelayed(&mut self, server: &RelayedServer, proc: ProcKey, why: &'static str) {
@@ -381,7 +431,7 @@ impl Engine {
         let Some(server) = self.servers.get(&id) else {
             return;
         };
-        if instance.relayed || self.enforce.injector.is_none() {
+        if self.enforce.injector.is_none() {
             return;
         }
         let Some(relayed) = self.enforced(server) else {
@@ -392,8 +442,11 @@ impl Engine {
         } else {
             "first_seen"
         };
-        let proc = instance.key.proc;
-        self.tell_unrelayed(&relayed, proc, why);
+        let (proc, behind_relay) = (instance.key.proc, instance.relayed);
+        if !behind_relay {
+            self.tell_unrelayed(&relayed, proc, why);
+        }
+        self.never_filtered(id, &relayed, proc, why);
     }
 
     /// Ends the daemon where the injector's thread is stuck: its parent lets go what is held, the kernel what is traced.

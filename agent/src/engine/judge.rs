@@ -193,7 +193,11 @@ impl Judge {
         }
         self.started(case, sink);
         if let Some((id, call)) = event.tool_call() {
-            self.call(case, id, call, sink);
+            let meta = match &event.kind {
+                EventKind::Request(request) => request.meta.as_ref(),
+                _ => None,
+            };
+            self.call(case, id, call, meta, sink);
             self.propose(case, event, id, call, sink);
         }
         self.follow(case, event, sink);

@@ -12,22 +12,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 
+use kams_detect::Finding;
 use kams_detect::cost::Point;
 use kams_export::view::{EventKind, EventView, ServerState, Time};
 use kams_host::LossReason;
 use kams_mcp::session::Identity;
-use kams_mcp::{Direction, Nanos};
+use kams_mcp::{Direction, Nanos, Session};
 use kams_policy::Policy;
 use tokio::sync::oneshot;
 
 use super::backend::runs::Ask;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Party};
 use super::describe;
 use super::gate;
-use super::judge::Judge;
 use super::judge::decided::{Changed, DecideError, Decided, Verb};
 use super::judge::usage::Usage;
+use super::judge::{Case, Judge};
 use super::live::Live;
+use super::seccomp;
 use super::sink::Sink;
 use super::stream::Piece;
 use super::to_wall;
@@ -86,6 +88,11 @@ pub(super) enum Work {
     },
     /// What was found about wasted tokens.
     Waste(Output),
+    /// What the engine itself found about a server.
+    Found {
+        party: Box<Party>,
+        finding: Box<Finding>,
+    },
     /// Another policy.
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
@@ -313,6 +320,18 @@ impl Bench {
             Work::Baseline { decided, by, done } => drop(done.send(decide(decided, &by, judge, live))),
             Work::Usage { usage, done } => drop(done.send(judge.usage(&usage, live))),
             Work::Waste(output) => judge.wasted(output, live),
+            Work::Found { party, finding } => {
+                let mono = seccomp::now();
+                let case = Case {
+                    party: &party,
+                    time: to_wall(mono),
+                    mono,
+                    session: &Session::new(kams_mcp::Config::in_order()),
+                    request_id: None,
+                    gap: false,
+                };
+                judge.report(&case, &finding, live);
+            }
             Work::Policy(policy) => {
                 judge.set_policy(policy);
                 tell(live, "policy reloaded");

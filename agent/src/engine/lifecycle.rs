@@ -83,6 +83,9 @@ impl Engine {
         };
         let holder = judged.ok().and_then(|c| self.holder(c.holder, parent));
         let resolved = self.resolve(report.pid, report.uid, image);
+        if report.held {
+            self.filters.looked_at(proc, resolved.launcher.is_some());
+        }
         let exec = Exec {
             time: report.time_ns,
             proc,

@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
-use super::lexicon::{Classes, FOREIGN, LEXICON, READ, SECRET, WordHash, rot13};
-use super::linear::Wording;
-use super::sentence::{Channel, Seen, Sentence};
+use super::lexicon::{LEXICON, WordHash, rot13};
+use super::linear::{WEIGHTS, Weights, Wording};
+use super::sentence::Channel;
 use super::signals::{self, Signal};
-use super::words::{Spelling, Stretch, Word, sentences};
+use super::words::{Spelling, Stretch};
 use crate::text::{OffsetMap, blobs, reveal};
 
 /// One signal that fired.
@@ -41,10 +41,16 @@ const FAINTEST: f64 = 0.02;
 
 /// Scores `text` as it stands in `channel`. Linear in the length of the text; no input panics.
 pub fn score(text: &str, channel: Channel) -> Score {
+    score_with(text, channel, WEIGHTS)
+}
+
+/// As [`score`], with other weights of the linear model: to validate it on texts it was not fitted to.
+pub fn score_with(text: &str, channel: Channel, weights: &Weights) -> Score {
+    let reading = Reading { channel, weights };
     let revealed = reveal(text);
     let shown: &str = &revealed.text;
     let mut raw = Vec::new();
-    let spelling = read(shown, channel, &mut raw);
+    let spelling = read(shown, reading, &mut raw);
     for region in signals::markup(shown, channel) {
         let inside = |hit: &Raw| {
             hit.value > 0.1 && region.span.start <= hit.at.start && hit.at.start < region.span.end
@@ -57,7 +63,7 @@ pub fn score(text: &str, channel: Channel) -> Score {
             });
         }
     }
-    encoded(shown, channel, &spelling, &mut raw);
+    encoded(shown, reading, &spelling, &mut raw);
     // A text about attacks is full of their words.
     if spelling.mentions >= 5 && spelling.mentions * 90 >= spelling.words {
         for hit in &mut raw {
@@ -81,46 +87,37 @@ pub fn score(text: &str, channel: Channel) -> Score {
     combine(raw, &everywhere, &revealed.map, text.len())
 }
 
+/// How a text is read.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    channel: Channel,
+    weights: &'a Weights,
+}
+
 struct Raw {
     signal: Signal,
     value: f64,
     at: Range<usize>,
 }
 
-/// Runs the sentence signals over one text.
-fn read(text: &str, channel: Channel, hits: &mut Vec<Raw>) -> Spelling {
-    let mut index = 0;
-    let mut secret_at = None;
-    let mut wording = Wording::default();
-    sentences(text, |words: &[Word]| {
-        let union: Classes = words.iter().fold(0, |u, w| u | w.classes);
-        let after_secret = secret_at.is_some_and(|at: usize| index - at <= 2);
-        let sentence = Sentence {
-            text,
-            words,
-            union,
-            channel,
-            index,
-            after_secret,
-        };
-        if union & (READ | SECRET) != 0 && union & SECRET != 0 && sentence.commands(READ).any(|c| c.1 >= 0.9)
-        {
-            secret_at = Some(index);
-        }
-        index += 1;
-        if union & !FOREIGN == 0 {
+/// Runs the sentence signals over one text. Where the linear model finds a sentence honest, they count less.
+fn read(text: &str, reading: Reading<'_>, hits: &mut Vec<Raw>) -> Spelling {
+    let mut wording = Wording::new(reading.weights);
+    signals::read(text, reading.channel, |sentence| {
+        let Some(sentence) = sentence else {
             wording.gap();
             return;
-        }
-        if let Some((strength, at)) = wording.read(&sentence) {
+        };
+        let judged = wording.read(sentence);
+        if let Some((strength, at)) = &judged.seen {
             hits.push(Raw {
                 signal: Signal::Wording,
                 value: strength * Signal::Wording.weight(),
-                at,
+                at: at.clone(),
             });
         }
-        signals::sentence(&sentence, |signal, seen: Seen| {
-            let value = seen.strength * signal.weight();
+        signals::sentence(sentence, |signal, seen| {
+            let value = seen.strength * signal.weight() * judged.share(seen.strength);
             if value >= FAINTEST {
                 hits.push(Raw {
                     signal,
@@ -133,9 +130,9 @@ fn read(text: &str, channel: Channel, hits: &mut Vec<Raw>) -> Spelling {
 }
 
 /// Scores once more what was encoded, disguised or spaced out.
-fn encoded(text: &str, channel: Channel, spelling: &Spelling, hits: &mut Vec<Raw>) {
+fn encoded(text: &str, reading: Reading<'_>, spelling: &Spelling, hits: &mut Vec<Raw>) {
     for blob in blobs(text) {
-        again(&blob.text, &blob.span, channel, hits);
+        again(&blob.text, &blob.span, reading, hits);
     }
     for (stretch, turn) in [(spelling.rot13, true), (spelling.reversed, false)] {
         if stretch.count >= 3
@@ -151,7 +148,7 @@ fn encoded(text: &str, channel: Channel, spelling: &Spelling, hits: &mut Vec<Raw
                 value: 0.8 * Signal::Disguised.weight(),
                 at: stretch.start..stretch.end,
             });
-            again(&plain, &(stretch.start..stretch.end), channel, hits);
+            again(&plain, &(stretch.start..stretch.end), reading, hits);
         }
     }
     if spelling.spaced.count >= 12 {
@@ -159,20 +156,20 @@ fn encoded(text: &str, channel: Channel, spelling: &Spelling, hits: &mut Vec<Raw
         again(
             &plain,
             &(spelling.spaced.start..spelling.spaced.end),
-            channel,
+            reading,
             hits,
         );
     }
 }
 
-fn again(plain: &str, at: &Range<usize>, channel: Channel, hits: &mut Vec<Raw>) {
+fn again(plain: &str, at: &Range<usize>, reading: Reading<'_>, hits: &mut Vec<Raw>) {
     let mut inner = Vec::new();
     let revealed = reveal(plain);
-    read(&revealed.text, channel, &mut inner);
+    read(&revealed.text, reading, &mut inner);
     // An encoding inside an encoding is opened too; a third is not.
     for blob in blobs(plain) {
         let revealed = reveal(&blob.text);
-        read(&revealed.text, channel, &mut inner);
+        read(&revealed.text, reading, &mut inner);
     }
     let mut best = 0.0_f64;
     for hit in inner {

@@ -33,6 +33,8 @@ pub(super) struct Sentence<'a> {
     pub(super) index: usize,
     /// A command to read something secret stood in one of the last two sentences.
     pub(super) after_secret: bool,
+    /// This sentence or the one before it talks about attacks.
+    pub(super) about_attacks: bool,
 }
 
 /// What a signal saw: strength (0..1] and the range of words behind it.
@@ -336,6 +338,13 @@ impl Sentence<'_> {
             i.saturating_sub(1).max(neg + 1),
             AND | READ | SEND | SHOW | EXEC | ACT | INSERT | TELL | ASK | RESPOND,
         ) || neg + 1 == i
+    }
+
+    /// Whether the verb at `i`, in a language whose grammar is not judged, stands beside a negation.
+    pub(super) fn foreign_negated(&self, i: usize) -> bool {
+        self.is(i, FOREIGN)
+            && (i.saturating_sub(4)..(i + 8).min(self.words.len()))
+                .any(|j| self.words.get(j).is_some_and(|w| w.has(NEG | FOREIGN)))
     }
 
     /// Places and force of commanded verbs in `classes`.

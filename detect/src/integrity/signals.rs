@@ -9,20 +9,23 @@ mod block;
 mod command;
 mod concealed;
 mod cross_tool;
+mod diverted;
 mod exfiltration;
 mod hush;
 mod secrecy;
+mod standing;
 
 pub(super) use block::markup;
 pub(super) use concealed::hidden;
 
 use super::lexicon::{
-    ACT, ALWAYS, APPLY, ASK, BEFORE, BEHAVE, BYPASS, CONVO, COVERT, Classes, DECODE, DEST, EXEC, EXTERN,
-    FAIL, FOLLOW, GRANTED, GUARD, IDENT, IGNORE, INSERT, MEMORY, MENTION, MODAL, MODEL, NEG, NOTE, NOW,
-    OTHER, PERSONA, PREFER, READ, RECIPIENT, RESPOND, RULES, SAFETY, SECRET, SEND, SHELL, SHOW, SYSTEM, TELL,
-    THIS, TOOL, UNBOUND, USER, WHEN, YOU,
+    ACT, ALWAYS, AND, APPLY, ASK, BEFORE, BEHAVE, BYPASS, CONVO, COVERT, Classes, DECODE, DEST, EXEC, EXTERN,
+    FAIL, FOLLOW, FOREIGN, GRANTED, GUARD, IDENT, IGNORE, INSERT, MEMORY, MENTION, MODAL, MODEL, NEG, NOTE,
+    NOW, OTHER, PERSONA, PREFER, PRIOR, QUANT, READ, RECIPIENT, RESPOND, RULES, SAFETY, SECRET, SEND, SHELL,
+    SHOW, SYSTEM, TELL, THIS, TOOL, UNBOUND, USER, WHEN, YOU, YOUR,
 };
 use super::sentence::{Channel, Seen, Sentence};
+use super::words::{Spelling, Word, sentences};
 
 macro_rules! signals {
     ($($variant:ident = $name:literal, $weight:literal;)*) => {
@@ -133,7 +136,42 @@ const UNITS: &[Unit] = units! {
     Occasion: [WHEN | MODAL, IDENT] => cross_tool::occasion;
     Behaviour: [BEHAVE | PERSONA, ACT | BYPASS] => cross_tool::behaviour;
     Call: [EXEC, IDENT | TOOL | DEST] => cross_tool::call;
+    Priority: [EXEC | ASK | PREFER | THIS, THIS | QUANT | OTHER | NEG] => standing::primacy;
+    Priority: [THIS, OTHER | IDENT] => standing::rivals;
+    Override: [RULES | GUARD | USER | SYSTEM | PRIOR | SAFETY, ANY] => standing::outranks;
+    Obey: [FOLLOW | EXEC | AND, ANY] => standing::at_its_word;
+    Persona: [YOU | YOUR | FAIL | NEG, ANY] => standing::renamed;
+    Approval: [ASK, ANY] => standing::beforehand;
+    Persistence: [INSERT | ACT | SHOW, ANY] => diverted::planted;
+    Rerouted: [DEST | PREFER | ACT | SEND | RECIPIENT, ANY] => diverted::diverted;
+    Secret: [SECRET | CONVO, SEND | INSERT] => diverted::threatened;
+    SideParameter: [SECRET | CONVO, QUANT] => diverted::wanted;
 };
+
+/// Hands each sentence of `text` to `visit`; nothing for one without a known word.
+pub(super) fn read(text: &str, channel: Channel, mut visit: impl FnMut(Option<&Sentence<'_>>)) -> Spelling {
+    let mut index = 0;
+    let mut secret_at = None;
+    let mut mentioned = false;
+    sentences(text, |words: &[Word]| {
+        let union: Classes = words.iter().fold(0, |u, w| u | w.classes);
+        let sentence = Sentence {
+            text,
+            words,
+            union,
+            channel,
+            index,
+            after_secret: secret_at.is_some_and(|at: usize| index - at <= 2),
+            about_attacks: mentioned || union & MENTION != 0,
+        };
+        mentioned = union & MENTION != 0;
+        if union & SECRET != 0 && sentence.commands(READ).any(|c| c.1 >= 0.9) {
+            secret_at = Some(index);
+        }
+        index += 1;
+        visit((union & !FOREIGN != 0).then_some(&sentence));
+    })
+}
 
 /// Runs every sentence signal that can fire.
 pub(super) fn sentence(sentence: &Sentence<'_>, mut hit: impl FnMut(Signal, Seen)) {
@@ -154,6 +192,7 @@ fn discounted(sentence: &Sentence<'_>, seen: Seen) -> Seen {
     let mostly_quoted = quoted * 2 > seen.to - seen.from + 1;
     let factor = match (sentence.any(MENTION), mostly_quoted) {
         (true, true) => 0.15,
+        (false, true) if sentence.about_attacks => 0.3,
         (true, false) => 0.7,
         (false, true) if sentence.channel == Channel::Result => 0.8,
         _ => 1.0,

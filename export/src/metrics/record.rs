@@ -95,6 +95,16 @@ impl Metrics {
         self.injections.with_label_values(&[result]).inc();
     }
 
+    /// Counts a filter of system calls that a server was to get; `result` is `filtered` or a word for why not.
+    pub fn filters(&self, result: &str) {
+        self.filters.with_label_values(&[result]).inc();
+    }
+
+    /// Sets how many servers are in this state of their filters.
+    pub fn set_filtered(&self, state: &str, count: usize) {
+        self.filtered.with_label_values(&[state]).set(saturate(count));
+    }
+
     /// Sets whether a probe is attached.
     pub fn set_probe(&self, probe: &str, attached: bool) {
         self.probe_attached

@@ -61,7 +61,7 @@ fn relayed(rig: &Rig, pid: u32) -> Option<Passed> {
 fn passed(outcome: Outcome) -> Option<Passed> {
     match outcome {
         Outcome::Injected(ends) => Some(Relay::start(*ends).join()),
-        Outcome::Died { .. } => None,
+        Outcome::Died { .. } | Outcome::Confined { .. } => None,
         Outcome::Refused { reason, .. } => {
             assert_eq!(reason, Refusal::Moved);
             None
@@ -239,6 +239,9 @@ for p in servers: print(p.communicate(b'x')[0].decode(), p.returncode)
         start_ns,
         parent: std::process::id(),
         far_ino: [0; 2],
+        relay: true,
+        confine: None,
+        follow: false,
     });
     let mut to_agent = agent.child.stdin.take().expect("piped");
     writeln!(to_agent).expect("written");

@@ -401,7 +401,11 @@ impl Relayed {
                     }
                     self.held.push(held);
                 }
-                Settled::Passes => said.push(FromEngine::Verdict(held.seq, Verdict::default())),
+                Settled::Passes => {
+                    // A person took this time, not the server.
+                    self.session.goes_on(Direction::ToServer, &held.id, now);
+                    said.push(FromEngine::Verdict(held.seq, Verdict::default()));
+                }
                 Settled::Refused(why) => {
                     let back = denial::answer_to(&held.head, self.form(&why)).unwrap_or_default();
                     self.answered_by_us(&back, &held.id, &mut bench);

@@ -1,10 +1,10 @@
 //! Commands that change what the model does: rules set aside, roles, priorities, riders on its answers.
 
 use crate::integrity::lexicon::{
-    ACT, ALWAYS, APPLY, BEFORE, BYPASS, CONTENT, CONVO, COVERT, EXEC, FAIL, FOLLOW, FOREIGN, GRANTED, GUARD,
-    IDENT, IGNORE, ING, INSERT, MEMORY, MODAL, MODE, MODEL, NEG, NOTE, NOW, OFFER, OTHER, PAST, PERSONA,
-    PREFER, PRIOR, QUANT, READ, RESPOND, RULES, SAFETY, SECRET, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, TOOL,
-    UNBOUND, USER, WHEN, YOU, YOUR,
+    ACT, ALWAYS, APPLY, BASE, BEFORE, BYPASS, CONTENT, CONVO, COVERT, EXEC, FAIL, FOLLOW, FOREIGN, GRANTED,
+    GUARD, IDENT, IGNORE, ING, INSERT, MEMORY, MODAL, MODE, MODEL, NEG, NOTE, NOW, OFFER, OTHER, PAST,
+    PERSONA, PREFER, PRIOR, QUANT, READ, RESPOND, RULES, SAFETY, SECRET, SEND, SHOW, SYSTEM, TELL, THIRD,
+    THIS, TOOL, UNBOUND, USER, WHEN, YOU, YOUR,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -36,6 +36,10 @@ pub(super) fn overrides(s: &Sentence<'_>) -> Option<Seen> {
         if s.between(low, high, PRIOR | YOUR) {
             strength += 0.6;
         }
+        // An order to forget what was said before is unmistakable.
+        if verb.is(IGNORE) && verb.is(BASE | FOREIGN) && verb.opens && s.between(low, high, PRIOR) {
+            strength += 0.15;
+        }
         if s.between(low, high, QUANT) {
             strength += 0.3;
         }
@@ -52,7 +56,12 @@ pub(super) fn overrides(s: &Sentence<'_>) -> Option<Seen> {
         let force = if s.negated(i) {
             0.0
         } else if verb.is(THIRD) {
-            0.6
+            // "A later rule overrides earlier ones": of settings, unless the model's own rules are meant.
+            if s.any(MODEL | YOUR | YOU | SYSTEM | GUARD | CONVO) {
+                0.6
+            } else {
+                0.25
+            }
         } else if verb.is(PAST) || s.before(i, 2, OFFER).is_some() {
             0.3
         } else if verb.is(FOREIGN) || verb.opens || s.commanded(i) > 0.0 || verb.is(ING) {
@@ -200,7 +209,7 @@ pub(super) fn redirected(s: &Sentence<'_>) -> Option<Seen> {
             .commands(SHOW | EXEC | TELL)
             .find(|c| c.0 > i && c.0 - i <= 14 && c.1 >= 0.9)?
             .0;
-        Seen::new(0.95, i, then)
+        Seen::new(1.0, i, then)
     })
 }
 
@@ -248,6 +257,12 @@ pub(super) fn persona(s: &Sentence<'_>) -> Option<Seen> {
         {
             best = Seen::best(best, Seen::new(0.7, i, rights));
         }
+    }
+    // "you enter debug mode", "the assistant is in maintenance mode"
+    if let Some(mode) = s.places(PERSONA).find(|i| s.is(*i, MODE))
+        && let Some(who) = s.before(mode, 6, YOU | MODEL)
+    {
+        best = Seen::best(best, Seen::new(0.75, who, mode));
     }
     // "jailbreak mode", "elevated privileges", "unrestricted access"
     for i in s.places(UNBOUND) {

@@ -1,9 +1,9 @@
 //! Where data should go: secrets taken, contents carried out, commands piped, payments rerouted.
 
 use crate::integrity::lexicon::{
-    ACT, ALWAYS, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, IDENT, INSERT,
-    MODAL, MODEL, NEG, PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND, SHELL, SHOW,
-    THIRD, THIS, USER, YOU,
+    ACT, ALWAYS, BASE, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, IDENT,
+    INSERT, MODAL, MODEL, NEG, PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND,
+    SHELL, SHOW, THIRD, THIS, USER, YOU, YOUR,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -36,6 +36,15 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
         if s.is(target, IDENT) && s.spelled(i).eq_ignore_ascii_case("export") {
             continue;
         }
+        // "Enter your password": the reader has one of their own, and it is not a model.
+        let theirs = s.is(target, SECRET) && s.before(target, 2, YOUR).is_some();
+        // `Authorization: Bearer ...`: how a request is documented.
+        let documented = (i..(target + 2).min(s.words.len())).any(|j| {
+            ["header", "headers", "authorization"]
+                .iter()
+                .any(|w| s.spelled(j).eq_ignore_ascii_case(w))
+        });
+        let advised = theirs || documented || s.foreign_negated(i);
         let hard = s.is(target, SECRET);
         let mut strength: f64 = if s.is(i, SEND) {
             0.42
@@ -95,7 +104,8 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
         if force < 0.9 {
             strength *= 0.4;
         }
-        best = Seen::best(best, Seen::new(strength.min(1.0) * force.max(0.6), i, target));
+        let strength = strength.min(1.0) * if advised { 0.35 } else { 1.0 };
+        best = Seen::best(best, Seen::new(strength * force.max(0.6), i, target));
     }
     best
 }
@@ -124,8 +134,13 @@ pub(super) fn sent(s: &Sentence<'_>) -> Option<Seen> {
         if s.spelled(i).eq_ignore_ascii_case("export") && (s.is(i + 1, IDENT) || s.written().contains('=')) {
             continue;
         }
-        // "email address", "report@host": the noun.
-        if s.is(i + 1, RECIPIENT) || s.is(i, SHELL) && !s.any(CONVO | SECRET | CONTENT) {
+        // "email address", "email: me@host": the noun.
+        if s.is(i + 1, RECIPIENT)
+            || s.is(i, BASE)
+                && s.spelled(i).eq_ignore_ascii_case("email")
+                && s.word(i).is_some_and(|w| w.colon || w.quoted)
+            || s.is(i, SHELL) && !s.any(CONVO | SECRET | CONTENT)
+        {
             continue;
         }
         let force = if s.is(i, SHELL) && force > 0.0 {

@@ -2,7 +2,8 @@
 
 use crate::integrity::lexicon::{
     ACT, APPLY, ASK, BASE, BEFORE, BYPASS, COVERT, EXEC, FOLLOW, FOREIGN, GRANTED, IGNORE, ING, INSERT,
-    MODAL, MODEL, NEG, NOW, PAST, QUANT, READ, RESPOND, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
+    MODAL, MODEL, NEG, NOW, PAST, QUANT, READ, RESPOND, SECRET, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
+    WHEN,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -72,6 +73,9 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             // "... before you have checked": not never.
             let later = person.is_some_and(|p| s.after(p, 12, BEFORE).is_some());
             let strength = if later { strength * 0.45 } else { strength };
+            // "Never tell anybody your password": advice to keep a secret, and none about what is done here.
+            let guarded = s.after(tell, 4, SECRET).is_some() && pointer.is_none();
+            let strength = if guarded { strength * 0.2 } else { strength };
             best = Seen::best(
                 best,
                 Seen::new(
@@ -183,7 +187,13 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
                 .places(DOING | FOLLOW | RESPOND)
                 .any(|v| v != i && v != ask && s.commanded(v) > 0.8);
             let skipped = s.is(i, BYPASS) && s.commanded(i) > 0.8 && s.between(i, ask, QUANT);
-            let strength = if s.describes() {
+            // "Never send it without asking": two negations are a demand to ask.
+            let demanded = s.before(i, 14, NEG).is_some_and(|first| {
+                s.spelled(i).eq_ignore_ascii_case("without") && s.places(DOING).any(|v| first < v && v < i)
+            });
+            let strength = if demanded {
+                0.1
+            } else if s.describes() {
                 0.2
             } else if (commanded || skipped) && (s.any(USER | QUANT | FOLLOW | NOW) || !s.is(ask, BASE)) {
                 0.85
@@ -222,6 +232,10 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
             } else {
                 0.4
             };
+            // "once the user has agreed", "get a yes before sending it": a condition and no consent.
+            let condition =
+                s.before(by, 4, WHEN | BEFORE | MODAL).is_some() || s.after(i, 2, BEFORE | WHEN).is_some();
+            let strength = if condition { strength * 0.2 } else { strength };
             best = Seen::best(best, Seen::new(strength, by, all));
         }
     }
