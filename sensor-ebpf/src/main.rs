@@ -25,7 +25,6 @@ mod maps;
 mod marks;
 mod payload;
 mod preempt;
-mod rescue;
 mod streams;
 mod trampoline;
 

@@ -8,9 +8,9 @@
 //! bytes that io_uring moves are not seen (its use is told).
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::helpers::generated::bpf_get_current_task;
-use aya_ebpf::macros::raw_tracepoint;
-use aya_ebpf::programs::RawTracePointContext;
+use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_current_task_btf, bpf_task_pt_regs};
+use aya_ebpf::macros::{raw_tracepoint, tracepoint};
+use aya_ebpf::programs::{RawTracePointContext, TracePointContext};
 use kams_sensor_abi::loss::Loss;
 use kams_sensor_abi::marks::URING_SEEN;
 use kams_sensor_abi::record::{
@@ -28,7 +28,6 @@ use crate::lifecycle::watch_early;
 use crate::maps::{STREAMS, offset};
 use crate::marks::{endpoint, is_endpoint};
 use crate::preempt;
-use crate::rescue;
 use crate::streams;
 
 const MSG_OOB: u64 = 0x1;
@@ -81,7 +80,6 @@ pub fn payload_loop(ctx: RawTracePointContext) -> i32 {
     #[inline(never)]
     fn work(ctx: *const u64) {
         preempt::disable();
-        rescue::done();
         if prepare(ctx) {
             carry::run_loop(SLOT_SYSTEM_CALL);
         }
@@ -93,21 +91,48 @@ pub fn payload_loop(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// Runs after the first and does its work where the kernel skipped it; see `rescue`.
-#[raw_tracepoint(tracepoint = "sys_exit")]
-pub fn payload_rescue(ctx: RawTracePointContext) -> i32 {
+/// The same as an event of perf, which the kernel does not preempt where it preempts raw tracepoints (6.19 and later):
+/// another task that came to a program that is not over would find its own run skipped.
+#[tracepoint(category = "raw_syscalls", name = "sys_exit")]
+pub fn payload_event(ctx: TracePointContext) -> u32 {
     #[inline(never)]
     fn work(ctx: *const u64) {
-        preempt::disable();
-        if rescue::is_needed() && prepare(ctx) {
+        if prepare_event(ctx) {
             carry::run_loop(SLOT_SYSTEM_CALL);
         }
-        preempt::enable();
     }
     if is_endpoint() {
         work(ctx.as_ptr().cast());
     }
     0
+}
+
+/// The event with a bounded loop.
+#[tracepoint(category = "raw_syscalls", name = "sys_exit")]
+pub fn payload_event_bounded(ctx: TracePointContext) -> u32 {
+    #[inline(never)]
+    fn work(ctx: *const u64) {
+        if prepare_event(ctx) {
+            carry::run_bounded(SLOT_SYSTEM_CALL);
+        }
+    }
+    if is_endpoint() {
+        work(ctx.as_ptr().cast());
+    }
+    0
+}
+
+/// [`prepare`] for the event: `long id; long ret;` after eight bytes that every event begins with.
+#[inline(always)]
+fn prepare_event(ctx: *const u64) -> bool {
+    let Some((id, mark)) = endpoint() else {
+        return false;
+    };
+    // SAFETY: the third word of this event is the result of the call.
+    let result = unsafe { ctx.add(2).read() };
+    // SAFETY: of the running task, so that both are there.
+    let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) };
+    look(regs as u64, result as i64, id, mark)
 }
 
 /// The same with a bounded loop.

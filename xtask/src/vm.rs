@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// What is to pass at every change: the forms of messages on one kernel. Emulated, all tests of one kernel take minutes;
-    /// those and the other kernels are for `cargo xtask vm`, and 7.x still loses payload (README, limits).
+    /// those and the other kernels are for `cargo xtask vm`.
     pub(crate) fn usual() -> Self {
         Self {
             kernel: vec!["6.1".to_owned()],
