@@ -5,6 +5,7 @@
 //! not for the disk, and not for the judging of what was said ([`judging`]: a thread of its own).
 
 mod agents;
+mod attach;
 pub mod backend;
 pub mod configured;
 pub mod conversation;
@@ -63,8 +64,8 @@ use seccomp::Filters;
 use servers::Server;
 use sink::Sink;
 
-/// Seconds without an agent after which the payload probe leaves the host. Agents come in bursts, and attaching takes
-/// about as long as a hasty one needs for its first line.
+/// Seconds without an agent, or with none whose servers have no relay, after which the payload programs leave the host.
+/// Agents come in bursts, and attaching takes about as long as a hasty one needs for its first line.
 const REST_AFTER: u32 = 15;
 /// What the kernel saw longer ago than this is past the ring and the sensor's queue, in nanoseconds.
 const SETTLED_NS: u64 = 10_000_000_000;
@@ -105,8 +106,6 @@ pub enum Command {
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
     Gate(backend::runs::Ask),
-    /// Policy cuts a server off the network, by its number.
-    CutNetwork(u64),
     /// Stop.
     Stop,
 }
@@ -171,7 +170,6 @@ pub struct Engine {
     running: Option<Running>,
     shared: Arc<Shared>,
     live: Live,
-    boot: [u8; 16],
     tracker: Tracker,
     agents: AgentTable,
     outside: Outside,
@@ -233,7 +231,6 @@ impl Engine {
             running: None,
             shared,
             live,
-            boot,
             agents,
             outside: Outside::default(),
             configured,
@@ -254,6 +251,9 @@ impl Engine {
             missed_agents: 0,
             losses_told: HashMap::new(),
         };
+        for (uid, identity) in engine.enforce.known_servers() {
+            engine.tracker.recall_server(uid, &identity);
+        }
         let events = engine.start_sensor()?;
         // Before anybody is told that Kams watches: what runs by then is watched.
         engine.adopt();
@@ -269,14 +269,16 @@ impl Engine {
         let (Some(mut readings), Some(mut outcomes)) = (self.readings.take(), self.outcomes.take()) else {
             return;
         };
-        self.tell(EventKind::Daemon, "started");
+        self.tell("started");
         loop {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
                     Some(Command::SetEnabled { enabled, by, done }) => {
-                        let result = self.set_enabled(enabled, &by, &mut events);
-                        drop(done.send(result));
+                        if !enabled {
+                            self.end_injector(&mut outcomes);
+                        }
+                        self.set_enabled(enabled, &by, &mut events, done);
                     }
                     Some(Command::Baseline { decided, by, done }) => {
                         self.judging.hand(Work::Baseline { decided, by, done });
@@ -290,12 +292,14 @@ impl Engine {
                         self.judging.hand(Work::Policy(policy));
                     }
                     Some(Command::Gate(ask)) => self.judging.hand(Work::Gate(ask)),
-                    Some(Command::CutNetwork(server_id)) => self.cut_off_filtered(server_id, false),
                     Some(Command::Stop) | None => break,
                 },
                 Some(outcome) = outcomes.recv() => self.injected(outcome),
                 Some(reading) = readings.recv() => self.take_reading(reading),
-                () = self.network.changed() => self.follow_network(),
+                () = self.network.changed() => {
+                    self.follow_network();
+                    self.follow_cut_offs();
+                }
                 _ = tick.tick() => self.tick(),
                 event = next(&mut events) => if let Some(event) = event { self.take(event) } else {
                     tracing::error!("the sensor's reader ended; nothing is watched until `kams off` and `kams on`");
@@ -303,6 +307,7 @@ impl Engine {
                 },
             }
         }
+        self.end_injector(&mut outcomes);
         self.stop_sensor();
         self.tell_after("stopped");
         self.judging.end();
@@ -316,6 +321,7 @@ impl Engine {
                 self.answer_hold(&report);
             }
             SensorEvent::Held { pid, start_ns, .. } => {
+                self.attach_payload();
                 self.let_go(ProcKey { pid, start: start_ns });
                 tracing::error!(
                     pid,
@@ -404,9 +410,11 @@ impl Engine {
         enabled: bool,
         by: &Viewer,
         events: &mut Option<SensorEvents>,
-    ) -> Result<(), String> {
+        done: oneshot::Sender<Result<(), String>>,
+    ) {
         if enabled == self.running.is_some() && (!enabled || events.is_some()) {
-            return Ok(());
+            drop(done.send(Ok(())));
+            return;
         }
         let word = if enabled { "on" } else { "off" };
         tracing::warn!(uid = by.uid, pid = by.pid, "kams {word}");
@@ -416,13 +424,23 @@ impl Engine {
         }
         self.stop_sensor();
         self.filters.allow_all();
-        self.tracker = Tracker::new(self.boot, Limits::default(), unknown_agents(&self.config));
+        self.tracker.start_again();
         if enabled {
-            *events = Some(self.start_sensor().map_err(|e| e.to_string())?);
+            match self.start_sensor() {
+                Ok(started) => *events = Some(started),
+                Err(error) => {
+                    drop(done.send(Err(error.to_string())));
+                    return;
+                }
+            }
             self.adopt();
         }
-        self.tell_after(&format!("{word}, by uid {}", by.uid));
-        Ok(())
+        let event = Box::new(daemon_event(&format!("{word}, by uid {}", by.uid)));
+        self.judging.hand(Work::Switch {
+            on: enabled,
+            event,
+            done,
+        });
     }
 
     fn reload(&mut self, config: Config) {
@@ -432,7 +450,7 @@ impl Engine {
                 self.tracker.set_unknown_agents(unknown_agents(&config));
                 self.config = config;
                 self.live.metrics.config_reload(true);
-                self.tell(EventKind::Daemon, "configuration reloaded");
+                self.tell("configuration reloaded");
                 self.adopt();
             }
             Err(error) => {
@@ -456,10 +474,10 @@ impl Engine {
         self.tell_losses();
     }
 
-    /// Takes the payload probe off the host while no agent lives.
+    /// Takes the payload programs off the host while nothing passes that only they see.
     fn rest_if_idle(&mut self) {
         let Some(running) = &self.running else { return };
-        let idle = self.endpoints.is_empty() && self.servers.is_empty();
+        let idle = !self.needs_payload();
         self.idle_ticks = if idle { self.idle_ticks + 1 } else { 0 };
         if self.idle_ticks == REST_AFTER {
             if let Err(error) = running.control.detach_payload() {
@@ -494,25 +512,26 @@ impl Engine {
         }
     }
 
-    fn tell(&mut self, kind: EventKind, detail: &str) {
-        self.live.event(EventView {
-            detail: Some(detail.to_owned()),
-            ..EventView::new(kind, Time::now(), 0, "root")
-        });
+    fn tell(&mut self, detail: &str) {
+        self.live.event(daemon_event(detail));
     }
 
     /// Tells of the daemon once all that was handed over before is judged.
     fn tell_after(&self, detail: &str) {
-        self.judging.hand(Work::Tell(Box::new(EventView {
-            detail: Some(detail.to_owned()),
-            ..EventView::new(EventKind::Daemon, Time::now(), 0, "root")
-        })));
+        self.judging.hand(Work::Tell(Box::new(daemon_event(detail))));
     }
 
     fn new_id(&mut self) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         id
+    }
+}
+
+fn daemon_event(detail: &str) -> EventView {
+    EventView {
+        detail: Some(detail.to_owned()),
+        ..EventView::new(EventKind::Daemon, Time::now(), 0, "root")
     }
 }
 

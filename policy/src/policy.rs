@@ -188,6 +188,12 @@ impl Policy {
         self.thresholds.get(detector)?.get(knob).copied()
     }
 
+    /// What the rule of this name says to the person at the agent.
+    pub fn reason(&self, rule: &str) -> Option<&str> {
+        let rule = self.rules.iter().find(|one| one.name == rule)?;
+        rule.reason.as_deref()
+    }
+
     /// Gives a policy whose text does not say `mode` the one of its surroundings.
     #[must_use]
     pub const fn with_default_mode(mut self, mode: Mode) -> Self {

@@ -185,7 +185,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         labels,
     )?);
     let instance = format!("{:x}-{:x}", started.unix_nanos(), std::process::id());
-    let feed = Feed::new(config.events, instance);
+    let feed = Feed::new(config.events, instance.clone());
     let registry = Arc::new(Registry::default());
     let counter = Counter::start(
         Arc::clone(&registry),
@@ -237,6 +237,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     ));
     let senders = Arc::new(Senders::new(Arc::clone(&live.registry)));
     let receiver = telemetry_receiver(&config);
+    let known = Arc::clone(&store);
     let in_force = Arc::new(PolicyInForce::new(
         policy.clone(),
         rules,
@@ -261,15 +262,14 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let (stop, stopped) = watch::channel(false);
     let door = config.admin.socket.with_file_name("relay.sock");
     let own = kams_relay::identity::uid();
-    let of_host = Arc::clone(&shared);
-    let to_engine = commands.clone();
-    let effects = Box::new(move |effect| carry_out(effect, &of_host, &to_engine));
-    let relays = Relays::listen(&door, Some(own), &live, effects)
+    let effects = Box::new(carry_out);
+    let relays = Relays::listen(&door, (own, &instance), &live, effects)
         .with_context(|| format!("relays cannot be served at {}", door.display()))?;
     let enforcement = Enforcement {
         policy: in_force.policy(),
         pin: pin_folder(&config),
-        relays: relay_pool(&door),
+        relays: relay_pool(&door, &instance),
+        store: Some(known),
         cut_offs,
         holder: holder(&config),
     };
@@ -332,8 +332,8 @@ fn telemetry_receiver(config: &Config) -> Option<Receiver> {
 }
 
 /// The pool of relays; without it servers are watched, and nothing is refused.
-fn relay_pool(door: &std::path::Path) -> Option<Box<dyn RelaySink>> {
-    match Pool::new(door) {
+fn relay_pool(door: &std::path::Path, instance: &str) -> Option<Box<dyn RelaySink>> {
+    match Pool::new(door, instance) {
         Ok(pool) => Some(Box::new(pool)),
         Err(error) => {
             tracing::error!("no relays, so nothing can be enforced: {error}");
@@ -350,27 +350,20 @@ fn holder(config: &Config) -> Option<HolderClient> {
 }
 
 /// What policy wants done beyond messages, as far as it is not the relay's own.
-fn carry_out(effect: Effect, shared: &Shared, engine: &mpsc::Sender<Command>) {
+fn carry_out(effect: Effect) {
     match effect {
-        // Its relay, if there is one, has ended both streams. A wrapped server is killed by its parent; one that we put a
-        // relay before or that we watch by us.
-        Effect::KillServer { server_id, pid } => {
-            let ours = |sensor: kams_host::SensorControl| {
-                let marks = sensor.marks(pid);
-                marks.contains(kams_host::Marks::RELAYED) || marks.contains(kams_host::Marks::SERVER)
-            };
-            let killed = shared.sensor().is_some_and(ours)
-                && kams_host::procs::stat(pid).is_some_and(|stat| {
-                    let start = stat.start_ticks.saturating_mul(kams_host::clock::NS_PER_TICK);
-                    kams_host::hold::kill(pid, start)
-                });
+        // Its relay ends both streams. A wrapped server is killed by its parent; one that we know by its start
+        // by us, also where no relay stands.
+        Effect::KillServer {
+            server_id,
+            pid,
+            start,
+        } => {
+            let killed = start != 0 && kams_host::hold::kill_tree(pid, start);
             tracing::warn!(server_id, pid, killed, "policy ended a server");
         }
-        Effect::CutNetwork { server_id, pid } => {
-            tracing::warn!(server_id, pid, "policy cuts a server off the network");
-            // The engine never waits for this thread. Where it has ended, the daemon ends too.
-            drop(engine.blocking_send(Command::CutNetwork(server_id)));
-        }
+        // The engine follows the restriction that this decision has left.
+        Effect::CutNetwork { .. } => {}
     }
 }
 

@@ -114,9 +114,10 @@ fn of_sensor(sensor: &SensorControl, config: &Config, checks: &mut Vec<CheckView
                 CheckResult::Warn,
                 format!("attached to {}, not proved", probe.tracepoint),
             ),
-            (false, _, ProbeRole::Payload) => {
-                (CheckResult::Ok, "not attached: no agent is running".to_owned())
-            }
+            (false, _, ProbeRole::Payload) => (
+                CheckResult::Ok,
+                "not attached: no agent runs, or every server has a relay".to_owned(),
+            ),
             (false, _, ProbeRole::Early) => (
                 CheckResult::Info,
                 format!("this kernel has no {}: dup2 serves", probe.tracepoint),
@@ -129,9 +130,9 @@ fn of_sensor(sensor: &SensorControl, config: &Config, checks: &mut Vec<CheckView
     }
     let method = sensor.payload_method();
     let when = if sensor.payload_attached() {
-        "attached while an agent runs"
+        "attached while an agent runs whose servers have no relay"
     } else {
-        "not attached now, no cost; while an agent runs"
+        "not attached now, no cost; while an agent runs whose servers have no relay"
     };
     let cost = if method.at_system_calls {
         "adds about 0.1 microseconds to every system call of every process on this host"

@@ -35,6 +35,7 @@ use super::conversation::Party;
 use super::describe;
 use super::gate::{Gatekeeper, here};
 use super::sink::Sink;
+use super::verdict::Effect;
 use baselines::ServerBaselines;
 use calls::OpenCalls;
 use flood::Flood;
@@ -66,7 +67,7 @@ pub struct Judge {
     pending: Pending,
     waste: Waste,
     /// Servers without a relay that policy wants ended: number and process.
-    kills: Vec<(u64, u32)>,
+    kills: Vec<Effect>,
     /// Whose baselines are kept although nobody talks to them, oldest first.
     idle: VecDeque<Owner>,
 }
@@ -78,6 +79,8 @@ struct InSession {
     run: String,
     /// The name under which policy was asked about its start; names get better while launchers run.
     started_as: Option<Arc<str>>,
+    /// Policy does not want it to run.
+    start_refused: bool,
     calls: OpenCalls,
     listing: Listing,
     /// Names in its latest lists, for shadowing.
@@ -147,7 +150,7 @@ impl Judge {
     }
 
     /// Servers without a relay that policy wants ended, since the last call. A relay ends its own.
-    pub(in crate::engine) fn take_kills(&mut self) -> Vec<(u64, u32)> {
+    pub(in crate::engine) fn take_kills(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.kills)
     }
 
@@ -164,6 +167,7 @@ impl Judge {
             owner,
             run,
             started_as: None,
+            start_refused: false,
             calls: OpenCalls::default(),
             listing: Listing::default(),
             tools: Names::default(),
@@ -199,7 +203,7 @@ impl Judge {
             }
             Some(_) => {}
         }
-        self.started(case, sink);
+        self.started(case, event, sink);
         if let Some((id, call)) = event.tool_call() {
             let meta = match &event.kind {
                 EventKind::Request(request) => request.meta.as_ref(),
@@ -283,7 +287,11 @@ impl Judge {
         let mut decision = self.gate.finding(party, &view, now(case), sink);
         sink.ruled(finding, &decision);
         if decision.action == Some(Action::KillServer) && (!party.relayed || case.request_id.is_none()) {
-            self.kills.push((party.server_id, party.server_pid));
+            self.kills.push(Effect::KillServer {
+                server_id: party.server_id,
+                pid: party.server_pid,
+                start: party.server_start,
+            });
         }
         if let Some(own) = own {
             let strength = |d: &Decision| d.would.max(d.action);

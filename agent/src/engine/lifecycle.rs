@@ -105,7 +105,13 @@ impl Engine {
         self.act(actions, report.time_ns);
         tracing::trace!(pid = report.pid, ?seen, "exec");
         match seen {
-            Seen::Candidate(id) => self.open_server(id, report, adopted, early),
+            Seen::Candidate(id) => {
+                self.open_server(id, report, adopted, early);
+                // What is held runs once it is decided on.
+                if !report.held {
+                    self.see_from_start(id, report);
+                }
+            }
             _ if judged.is_ok() => self.unwatch_early(report, judged.map_or(0, |c| c.holder)),
             _ => {}
         }

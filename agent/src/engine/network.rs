@@ -217,6 +217,12 @@ impl Engine {
         (settings.network == Setting::None).then_some(Reason::Policy)
     }
 
+    /// Whether policy or a restriction wants this server off the network now.
+    pub(super) fn is_to_be_cut_off(&self, view: &ServerView) -> bool {
+        let cut_offs = self.network.cut_offs.borrow().clone();
+        self.reason_for(view, &cut_offs).is_some()
+    }
+
     /// Whether the moment has come: it is a server, and its program is there. A launcher needs the network to install it.
     fn is_ripe(&self, view: &ServerView, instance: Option<InstanceId>, reason: Reason) -> bool {
         let instance = instance.and_then(|id| self.tracker.instance(id));
