@@ -5,6 +5,7 @@
 //! not for the disk, and not for the judging of what was said ([`judging`]: a thread of its own).
 
 mod agents;
+mod attach;
 pub mod backend;
 pub mod configured;
 pub mod conversation;
@@ -18,6 +19,7 @@ pub mod judge;
 pub mod judging;
 mod lifecycle;
 pub mod live;
+mod network;
 pub mod outside;
 mod own;
 pub mod registry;
@@ -36,6 +38,7 @@ use std::time::Duration;
 
 use kams_detect::cost::Point;
 use kams_export::view::{EventKind, EventView, Time};
+use kams_host::netblock::Blocks;
 use kams_host::{
     Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock,
 };
@@ -55,13 +58,14 @@ use judge::decided::{Changed, DecideError, Decided};
 use judge::usage::Usage;
 use judging::{Judging, Work};
 use live::Live;
+use network::Network;
 use outside::Outside;
 use seccomp::Filters;
 use servers::Server;
 use sink::Sink;
 
-/// Seconds without an agent after which the payload probe leaves the host. Agents come in bursts, and attaching takes
-/// about as long as a hasty one needs for its first line.
+/// Seconds without an agent, or with none whose servers have no relay, after which the payload programs leave the host.
+/// Agents come in bursts, and attaching takes about as long as a hasty one needs for its first line.
 const REST_AFTER: u32 = 15;
 /// What the kernel saw longer ago than this is past the ring and the sensor's queue, in nanoseconds.
 const SETTLED_NS: u64 = 10_000_000_000;
@@ -102,8 +106,6 @@ pub enum Command {
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
     Gate(backend::runs::Ask),
-    /// Policy cuts a server off the network, by its number.
-    CutNetwork(u64),
     /// Stop.
     Stop,
 }
@@ -113,12 +115,22 @@ pub enum Command {
 pub struct Shared {
     sensor: Mutex<Option<SensorControl>>,
     endpoints: Mutex<HashSet<u32>>,
+    blocks: Mutex<Option<Arc<Blocks>>>,
 }
 
 impl Shared {
     /// The running sensor's handle; none after `kams off`.
     pub fn sensor(&self) -> Option<SensorControl> {
         self.sensor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What cuts servers off the network; none before the engine has started.
+    pub fn blocks(&self) -> Option<Arc<Blocks>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_blocks(&self, blocks: &Arc<Blocks>) {
+        *self.blocks.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(blocks));
     }
 
     /// Whether this process is an agent.
@@ -165,6 +177,7 @@ pub struct Engine {
     readings: Option<mpsc::UnboundedReceiver<Reading>>,
     judging: Judging,
     enforce: Enforce,
+    network: Network,
     filters: Filters,
     outcomes: Option<Outcomes>,
     servers: HashMap<InstanceId, Server>,
@@ -207,6 +220,9 @@ impl Engine {
         let agents = AgentTable::new(&patterns(&config))?;
         let boot = boot_id();
         let (configured, readings) = Configured::new();
+        let blocks = Arc::new(Blocks::new(enforcement.pin.as_deref()));
+        shared.set_blocks(&blocks);
+        let network = Network::new(blocks, enforcement.cut_offs.clone());
         let (mut enforce, outcomes) = Enforce::new(enforcement);
         let filters = Filters::new(enforce.take_holder());
         let mut engine = Self {
@@ -221,6 +237,7 @@ impl Engine {
             readings: Some(readings),
             judging,
             enforce,
+            network,
             filters,
             outcomes: Some(outcomes),
             servers: HashMap::new(),
@@ -240,6 +257,7 @@ impl Engine {
         let events = engine.start_sensor()?;
         // Before anybody is told that Kams watches: what runs by then is watched.
         engine.adopt();
+        engine.follow_network();
         Ok((engine, events))
     }
 
@@ -270,14 +288,18 @@ impl Engine {
                     Some(Command::Reload(config)) => self.reload(*config),
                     Some(Command::Policy(policy)) => {
                         self.follow_policy(Some(Arc::clone(&policy)));
+                        self.follow_network();
                         self.judging.hand(Work::Policy(policy));
                     }
                     Some(Command::Gate(ask)) => self.judging.hand(Work::Gate(ask)),
-                    Some(Command::CutNetwork(server_id)) => self.cut_off_filtered(server_id),
                     Some(Command::Stop) | None => break,
                 },
                 Some(outcome) = outcomes.recv() => self.injected(outcome),
                 Some(reading) = readings.recv() => self.take_reading(reading),
+                () = self.network.changed() => {
+                    self.follow_network();
+                    self.follow_cut_offs();
+                }
                 _ = tick.tick() => self.tick(),
                 event = next(&mut events) => if let Some(event) = event { self.take(event) } else {
                     tracing::error!("the sensor's reader ended; nothing is watched until `kams off` and `kams on`");
@@ -299,6 +321,7 @@ impl Engine {
                 self.answer_hold(&report);
             }
             SensorEvent::Held { pid, start_ns, .. } => {
+                self.attach_payload();
                 self.let_go(ProcKey { pid, start: start_ns });
                 tracing::error!(
                     pid,
@@ -396,6 +419,9 @@ impl Engine {
         let word = if enabled { "on" } else { "off" };
         tracing::warn!(uid = by.uid, pid = by.pid, "kams {word}");
         *events = None;
+        if !enabled {
+            self.end_network();
+        }
         self.stop_sensor();
         self.filters.allow_all();
         self.tracker.start_again();
@@ -443,14 +469,15 @@ impl Engine {
         self.end_lingering(now);
         self.rest_if_idle();
         self.look_after_injector();
+        self.tick_network();
         self.look_after_filters();
         self.tell_losses();
     }
 
-    /// Takes the payload probe off the host while no agent lives.
+    /// Takes the payload programs off the host while nothing passes that only they see.
     fn rest_if_idle(&mut self) {
         let Some(running) = &self.running else { return };
-        let idle = self.endpoints.is_empty() && self.servers.is_empty();
+        let idle = !self.needs_payload();
         self.idle_ticks = if idle { self.idle_ticks + 1 } else { 0 };
         if self.idle_ticks == REST_AFTER {
             if let Err(error) = running.control.detach_payload() {

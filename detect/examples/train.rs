@@ -151,13 +151,15 @@ fn highest<'a>(weights: &[f32], row: &'a Row) -> Option<(f32, &'a Vec<usize>)> {
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// Logistic loss by AdaGrad. A hostile text pushes up its highest window, an honest one pushes down all of its own.
+/// Logistic loss by AdaGrad, averaged over the later rounds. A hostile text pushes up its highest window, an honest one pushes down all of its own.
 fn train(rows: &[&Row]) -> Vec<f32> {
     let mut weights = vec![0.0_f32; SIZE];
     let mut squares = vec![0.01_f32; SIZE];
     let mut order: Vec<usize> = (0..rows.len()).collect();
     let mut seed = 12_345_u64;
-    for _ in 0..ROUNDS {
+    let mut sums = vec![0.0_f32; SIZE];
+    let mut taken = 0.0_f32;
+    for round in 0..ROUNDS {
         for i in (1..order.len()).rev() {
             seed = seed
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -176,8 +178,17 @@ fn train(rows: &[&Row]) -> Vec<f32> {
                 }
             }
         }
+        if round >= ROUNDS / 2 {
+            taken += 1.0;
+            for (sum, weight) in sums.iter_mut().zip(&weights) {
+                *sum += weight;
+            }
+        }
     }
-    weights
+    for sum in &mut sums {
+        *sum /= taken;
+    }
+    sums
 }
 
 fn step(weights: &mut [f32], squares: &mut [f32], window: &[usize], hostile: bool) {

@@ -208,6 +208,13 @@ impl Policy {
         self.mode == Mode::Enforce || self.servers.iter().any(|entry| entry.mode == Some(Mode::Enforce))
     }
 
+    /// Whether any server at all is to do without the network.
+    pub fn may_cut_off(&self) -> bool {
+        self.servers
+            .iter()
+            .any(|entry| entry.network == Some(Network::None))
+    }
+
     /// Mode, fail mode and network for one server: the first entry of `servers` that matches.
     pub fn settings(&self, subject: &Subject<'_>) -> Settings {
         let view = View {

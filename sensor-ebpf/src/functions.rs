@@ -24,9 +24,9 @@ use crate::carry::{self, Moved};
 use crate::files;
 use crate::kernel::{count, pointer, read, word};
 use crate::maps::offset;
-use crate::payload::{self, endpoint, is_endpoint};
+use crate::marks::{endpoint, is_endpoint};
+use crate::payload;
 use crate::preempt;
-use crate::rescue;
 
 const MSG_OOB: u32 = 0x1;
 const MSG_PEEK: u64 = 0x2;
@@ -201,7 +201,7 @@ fn start(moved: &Moved, value: *mut StreamValue, slot: u32, iterator: u64, asked
 }
 
 macro_rules! programs {
-    ($($looping:ident, $bounded:ident, $rescue:ident, $slot:literal, $section:literal, |$ctx:ident| $body:expr;)+) => {
+    ($($looping:ident, $bounded:ident, $slot:literal, $section:literal, |$ctx:ident| $body:expr;)+) => {
         $(
             /// With `bpf_loop` (5.17 and later).
             #[unsafe(no_mangle)]
@@ -211,26 +211,7 @@ macro_rules! programs {
                 #[inline(never)]
                 fn work($ctx: *const u64) {
                     preempt::disable();
-                    rescue::done();
                     if $body != 0 {
-                        carry::run_loop($slot);
-                    }
-                    preempt::enable();
-                }
-                if is_endpoint() {
-                    work($ctx);
-                }
-                0
-            }
-
-            /// Runs after the first and does its work where the kernel skipped it; see `rescue`.
-            #[unsafe(no_mangle)]
-            #[unsafe(link_section = concat!("fexit/", $section))]
-            pub extern "C" fn $rescue($ctx: *const u64) -> i32 {
-                #[inline(never)]
-                fn work($ctx: *const u64) {
-                    preempt::disable();
-                    if rescue::is_needed() && $body != 0 {
                         carry::run_loop($slot);
                     }
                     preempt::enable();
@@ -263,12 +244,12 @@ macro_rules! programs {
 }
 
 programs! {
-    pipe_read_loop, pipe_read_bounded, pipe_read_rescue, 1, "pipe_read", |ctx| pipe(ctx, 1, OP_READ);
-    pipe_write_loop, pipe_write_bounded, pipe_write_rescue, 2, "pipe_write", |ctx| pipe(ctx, 2, OP_WRITE);
-    fifo_read_loop, fifo_read_bounded, fifo_read_rescue, 3, "fifo_pipe_read", |ctx| pipe(ctx, 3, OP_READ);
-    fifo_write_loop, fifo_write_bounded, fifo_write_rescue, 4, "fifo_pipe_write", |ctx| pipe(ctx, 4, OP_WRITE);
-    unix_read_loop, unix_read_bounded, unix_read_rescue, 5, "unix_stream_recvmsg", |ctx| receive(ctx, 5);
-    unix_write_loop, unix_write_bounded, unix_write_rescue, 6, "unix_stream_sendmsg", |ctx| send(ctx, 6);
+    pipe_read_loop, pipe_read_bounded, 1, "pipe_read", |ctx| pipe(ctx, 1, OP_READ);
+    pipe_write_loop, pipe_write_bounded, 2, "pipe_write", |ctx| pipe(ctx, 2, OP_WRITE);
+    fifo_read_loop, fifo_read_bounded, 3, "fifo_pipe_read", |ctx| pipe(ctx, 3, OP_READ);
+    fifo_write_loop, fifo_write_bounded, 4, "fifo_pipe_write", |ctx| pipe(ctx, 4, OP_WRITE);
+    unix_read_loop, unix_read_bounded, 5, "unix_stream_recvmsg", |ctx| receive(ctx, 5);
+    unix_write_loop, unix_write_bounded, 6, "unix_stream_sendmsg", |ctx| send(ctx, 6);
 }
 
 macro_rules! calls {

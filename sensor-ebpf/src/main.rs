@@ -22,9 +22,9 @@ mod hold;
 mod kernel;
 mod lifecycle;
 mod maps;
+mod marks;
 mod payload;
 mod preempt;
-mod rescue;
 mod streams;
 mod trampoline;
 

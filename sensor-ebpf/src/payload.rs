@@ -8,11 +8,11 @@
 //! bytes that io_uring moves are not seen (its use is told).
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_current_task};
-use aya_ebpf::macros::raw_tracepoint;
-use aya_ebpf::programs::RawTracePointContext;
+use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_current_task_btf, bpf_task_pt_regs};
+use aya_ebpf::macros::{raw_tracepoint, tracepoint};
+use aya_ebpf::programs::{RawTracePointContext, TracePointContext};
 use kams_sensor_abi::loss::Loss;
-use kams_sensor_abi::marks::{ENDPOINT, MARKS_LEN, URING_SEEN};
+use kams_sensor_abi::marks::URING_SEEN;
 use kams_sensor_abi::record::{
     EofRecord, GapRecord, KIND_EOF, KIND_GAP, KIND_URING, RecordHeader, UringRecord,
 };
@@ -24,10 +24,10 @@ use crate::emit;
 use crate::files;
 use crate::functions;
 use crate::kernel::{count, now, read, read_user, word};
-use crate::lifecycle::{mark_of, watch_early};
+use crate::lifecycle::watch_early;
 use crate::maps::{STREAMS, offset};
+use crate::marks::{endpoint, is_endpoint};
 use crate::preempt;
-use crate::rescue;
 use crate::streams;
 
 const MSG_OOB: u64 = 0x1;
@@ -80,7 +80,6 @@ pub fn payload_loop(ctx: RawTracePointContext) -> i32 {
     #[inline(never)]
     fn work(ctx: *const u64) {
         preempt::disable();
-        rescue::done();
         if prepare(ctx) {
             carry::run_loop(SLOT_SYSTEM_CALL);
         }
@@ -92,21 +91,48 @@ pub fn payload_loop(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// Runs after the first and does its work where the kernel skipped it; see `rescue`.
-#[raw_tracepoint(tracepoint = "sys_exit")]
-pub fn payload_rescue(ctx: RawTracePointContext) -> i32 {
+/// The same as an event of perf, which the kernel does not preempt where it preempts raw tracepoints (6.19 and later):
+/// another task that came to a program that is not over would find its own run skipped.
+#[tracepoint(category = "raw_syscalls", name = "sys_exit")]
+pub fn payload_event(ctx: TracePointContext) -> u32 {
     #[inline(never)]
     fn work(ctx: *const u64) {
-        preempt::disable();
-        if rescue::is_needed() && prepare(ctx) {
+        if prepare_event(ctx) {
             carry::run_loop(SLOT_SYSTEM_CALL);
         }
-        preempt::enable();
     }
     if is_endpoint() {
         work(ctx.as_ptr().cast());
     }
     0
+}
+
+/// The event with a bounded loop.
+#[tracepoint(category = "raw_syscalls", name = "sys_exit")]
+pub fn payload_event_bounded(ctx: TracePointContext) -> u32 {
+    #[inline(never)]
+    fn work(ctx: *const u64) {
+        if prepare_event(ctx) {
+            carry::run_bounded(SLOT_SYSTEM_CALL);
+        }
+    }
+    if is_endpoint() {
+        work(ctx.as_ptr().cast());
+    }
+    0
+}
+
+/// [`prepare`] for the event: `long id; long ret;` after eight bytes that every event begins with.
+#[inline(always)]
+fn prepare_event(ctx: *const u64) -> bool {
+    let Some((id, mark)) = endpoint() else {
+        return false;
+    };
+    // SAFETY: the third word of this event is the result of the call.
+    let result = unsafe { ctx.add(2).read() };
+    // SAFETY: of the running task, so that both are there.
+    let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) };
+    look(regs as u64, result as i64, id, mark)
 }
 
 /// The same with a bounded loop.
@@ -126,16 +152,6 @@ pub fn payload_bounded(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// Whether this process is an endpoint. Everyone who comes here pays for this, and for nothing else.
-#[inline(always)]
-pub fn is_endpoint() -> bool {
-    let Some(marks) = mark_of(0) else { return false };
-    // SAFETY: no arguments, no effect.
-    let pid = (unsafe { bpf_get_current_pid_tgid() } >> 32) as usize & (MARKS_LEN - 1);
-    // SAFETY: the first byte of the one value of the array, and an index below its length.
-    unsafe { marks.add(pid).read_volatile() & ENDPOINT != 0 }
-}
-
 /// Looks at the call; `true` when the walk in the per-CPU state is ready to be carried.
 #[inline(always)]
 fn prepare(ctx: *const u64) -> bool {
@@ -145,16 +161,6 @@ fn prepare(ctx: *const u64) -> bool {
     // SAFETY: a raw tracepoint's context begins with the two arguments.
     let (regs, result) = unsafe { (ctx.read(), ctx.add(1).read()) };
     look(regs, result as i64, id, mark)
-}
-
-/// Thread group id and thread id, and the mark byte, if this process is an endpoint.
-#[inline(always)]
-pub fn endpoint() -> Option<(u64, *mut u8)> {
-    // SAFETY: no arguments, no effect.
-    let id = unsafe { bpf_get_current_pid_tgid() };
-    let byte = mark_of((id >> 32) as u32)?;
-    // SAFETY: a valid byte of the array.
-    (unsafe { byte.read_volatile() } & ENDPOINT != 0).then_some((id, byte))
 }
 
 #[inline(always)]

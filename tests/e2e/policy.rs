@@ -3,6 +3,8 @@
 mod approvals;
 mod evidence;
 mod exceptions;
+mod network;
+mod payload;
 mod reload;
 mod rights;
 mod runs;
@@ -30,6 +32,8 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         runs::trials(context),
         evidence::trials(context),
         exceptions::trials(context),
+        payload::trials(context),
+        network::trials(context),
         rights::trials(context),
         seccomp::trials(context),
     ]

@@ -368,6 +368,11 @@ impl Kams {
         until_ready(&self.ready, &mut self.daemon)
     }
 
+    /// Waits until the next worker watches.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        until_ready(&self.ready, &mut self.daemon)
+    }
+
     /// Ends the daemon's worker by a signal that it need not survive, waits for the next worker, stops all, and leaves
     /// the folder to be looked at. Returns what the parent tells of the end.
     pub fn end_by(&mut self, signal: rustix::process::Signal) -> Result<String> {
@@ -435,12 +440,18 @@ impl Kams {
 
 impl Drop for Kams {
     fn drop(&mut self) {
+        let lived = matches!(self.daemon.try_wait(), Ok(None));
         for child in [&mut self.daemon, &mut self.follower] {
             if matches!(child.try_wait(), Ok(None)) {
                 // Nothing more can be done about a child that cannot be killed.
                 drop(child.kill());
                 drop(child.wait());
             }
+        }
+        if lived {
+            // Killed like this it may leave servers cut off.
+            let mut heal = Command::new(self.programs.join("kamsd"));
+            drop(heal.arg("--config").arg(self.config()).arg("--heal").status());
         }
     }
 }

@@ -49,7 +49,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "churn",
-        about: "100,000 short-lived processes: what they cost and what stays behind",
+        about: "100,000 short-lived processes and 1,000 servers: what they cost and what stays behind (-- PROCESSES SERVERS)",
         package: "kams-tests",
         program: Program::Host("kams-bench", &["churn"]),
     },

@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// What is to pass at every change: the forms of messages on one kernel. Emulated, all tests of one kernel take minutes;
-    /// those and the other kernels are for `cargo xtask vm`, and 7.x still loses payload (README, limits).
+    /// those and the other kernels are for `cargo xtask vm`.
     pub(crate) fn usual() -> Self {
         Self {
             kernel: vec!["6.1".to_owned()],
@@ -191,7 +191,7 @@ fn one(
     image: &Image,
     arguments: &Arguments,
 ) -> Result<Outcome> {
-    let mut plan = Tests::plan(kernel, arguments.filter.as_deref());
+    let mut plan = tests.plan(kernel, arguments.filter.as_deref());
     let churn = arguments.churn.map(|count| format!("KAMS_CHURN={count}"));
     for program in &mut plan {
         program.environment.extend(churn.clone());

@@ -155,10 +155,12 @@ mod tests {
     /// What the kernel would answer: the few instructions that such programs are made of.
     fn run(filter: &Filter, arch: u32, number: i64, args: [u64; 6]) -> u32 {
         let mut data = Vec::new();
-        data.extend((number as u32).to_ne_bytes());
+        data.extend(u32::try_from(number).expect("a number").to_ne_bytes());
         data.extend(arch.to_ne_bytes());
         data.extend(0u64.to_ne_bytes());
-        args.iter().for_each(|arg| data.extend(arg.to_ne_bytes()));
+        for arg in args {
+            data.extend(arg.to_ne_bytes());
+        }
         let word = |at: u32| {
             let at = at as usize;
             u32::from_ne_bytes(data[at..at + 4].try_into().expect("four"))

@@ -20,8 +20,6 @@ use crate::programs::{REMEDY_ATTACH, REMEDY_VERIFIER, refused};
 struct Known {
     /// In the object, with `bpf_loop` and without; the same where it does not carry bytes.
     names: [&'static str; 2],
-    /// The one that does the first one's work where the kernel skipped it.
-    rescue: Option<&'static str>,
     /// Functions that it can be at, in order of preference.
     targets: &'static [&'static str],
     /// What it takes over.
@@ -39,21 +37,16 @@ enum Kind {
     Fifo,
 }
 
-const fn bytes(
-    [with_loop, bounded, rescue]: [&'static str; 3],
-    targets: &'static [&'static str],
-    duty: u64,
-) -> Known {
+const fn bytes(names: [&'static str; 2], targets: &'static [&'static str], duty: u64) -> Known {
     Known {
-        names: [with_loop, bounded],
-        rescue: Some(rescue),
+        names,
         targets,
         duty,
         kind: Kind::Needed,
     }
 }
 
-const fn fifo(names: [&'static str; 3], targets: &'static [&'static str], duty: u64) -> Known {
+const fn fifo(names: [&'static str; 2], targets: &'static [&'static str], duty: u64) -> Known {
     Known {
         kind: Kind::Fifo,
         ..bytes(names, targets, duty)
@@ -63,7 +56,6 @@ const fn fifo(names: [&'static str; 3], targets: &'static [&'static str], duty: 
 const fn at_call(name: &'static str, targets: &'static [&'static str], kind: Kind) -> Known {
     Known {
         names: [name; 2],
-        rescue: None,
         targets,
         duty: DUTY_CALLS,
         kind,
@@ -73,32 +65,32 @@ const fn at_call(name: &'static str, targets: &'static [&'static str], kind: Kin
 /// Names before and after 6.16, where pipes got functions of their own beside named pipes.
 const KNOWN: [Known; 14] = [
     bytes(
-        ["pipe_read_loop", "pipe_read_bounded", "pipe_read_rescue"],
+        ["pipe_read_loop", "pipe_read_bounded"],
         &["anon_pipe_read", "pipe_read"],
         DUTY_PIPE_READ,
     ),
     bytes(
-        ["pipe_write_loop", "pipe_write_bounded", "pipe_write_rescue"],
+        ["pipe_write_loop", "pipe_write_bounded"],
         &["anon_pipe_write", "pipe_write"],
         DUTY_PIPE_WRITE,
     ),
     bytes(
-        ["unix_read_loop", "unix_read_bounded", "unix_read_rescue"],
+        ["unix_read_loop", "unix_read_bounded"],
         &["unix_stream_recvmsg"],
         DUTY_UNIX_READ,
     ),
     bytes(
-        ["unix_write_loop", "unix_write_bounded", "unix_write_rescue"],
+        ["unix_write_loop", "unix_write_bounded"],
         &["unix_stream_sendmsg"],
         DUTY_UNIX_WRITE,
     ),
     fifo(
-        ["fifo_read_loop", "fifo_read_bounded", "fifo_read_rescue"],
+        ["fifo_read_loop", "fifo_read_bounded"],
         &["fifo_pipe_read"],
         DUTY_PIPE_READ,
     ),
     fifo(
-        ["fifo_write_loop", "fifo_write_bounded", "fifo_write_rescue"],
+        ["fifo_write_loop", "fifo_write_bounded"],
         &["fifo_pipe_write"],
         DUTY_PIPE_WRITE,
     ),
@@ -115,9 +107,6 @@ const KNOWN: [Known; 14] = [
 /// Programs that the self-test does not provoke: io_uring's calls, and dup2, after which nothing is reported.
 const UNPROVOKED: [&str; 4] = ["call_uring_setup", "call_uring_enter", "call_dup2", "call_dup3"];
 
-/// End of the names of programs that do another's work where the kernel skipped it.
-const RESCUE: &str = "_rescue";
-
 /// What is known of this kernel before the first program is loaded.
 pub(crate) struct Terms<'a> {
     pub(crate) types: &'a Btf,
@@ -126,8 +115,6 @@ pub(crate) struct Terms<'a> {
     pub(crate) bounded: bool,
     /// `sched_prepare_exec` is attached.
     pub(crate) prepare: bool,
-    /// Other tasks can come to a program that is not over.
-    pub(crate) preempted: bool,
 }
 
 /// A loaded program.
@@ -228,19 +215,6 @@ impl Functions {
                 bounded |= result.is_ok();
             } else if bounded {
                 result = load(ebpf, name, target, terms.aya_types);
-            }
-            if let (Ok(()), Some(rescue), true) = (&result, known.rescue, terms.preempted) {
-                result = load(ebpf, rescue, target, terms.aya_types);
-                if result.is_ok() {
-                    // Before the first one, because the kernel runs what was attached last first.
-                    functions.loaded.push(Loaded {
-                        name: rescue,
-                        target,
-                        duty: known.duty,
-                        kind: known.kind,
-                        link: None,
-                    });
-                }
             }
             match result {
                 Ok(()) => functions.loaded.push(Loaded {
@@ -351,7 +325,7 @@ impl Functions {
             name: one.name,
             tracepoint: one.target,
             attached: one.link.is_some(),
-            proved: proved && !UNPROVOKED.contains(&one.name) && !one.name.ends_with(RESCUE),
+            proved: proved && !UNPROVOKED.contains(&one.name),
             role: ProbeRole::Payload,
         })
     }
@@ -359,12 +333,5 @@ impl Functions {
     /// Names of the programs.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.loaded.iter().map(|one| one.name)
-    }
-
-    /// Programs whose skipped runs are lost: those that no other stands in for.
-    pub(crate) fn last_resorts(&self) -> impl Iterator<Item = &'static str> {
-        let rescued = self.loaded.iter().any(|one| one.name.ends_with(RESCUE));
-        self.names()
-            .filter(move |name| !rescued || !name.ends_with("_loop"))
     }
 }

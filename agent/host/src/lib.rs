@@ -5,6 +5,7 @@
 
 pub mod adopt;
 mod arch;
+mod at_exit;
 pub mod btf;
 pub mod clock;
 mod control;
@@ -21,6 +22,7 @@ mod loader;
 mod losses;
 mod marks;
 pub mod memory;
+pub mod netblock;
 pub mod offsets;
 mod options;
 mod order;
@@ -32,6 +34,7 @@ pub mod procs;
 mod programs;
 mod queue;
 mod record;
+mod recursion;
 mod ring;
 mod selftest;
 mod sensor;

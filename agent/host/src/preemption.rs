@@ -42,11 +42,8 @@ impl Preemption {
 
     /// Why programs at functions would lose what passes there, if they would, and others would not.
     pub(crate) fn forbids_functions(self) -> Option<&'static str> {
-        if self.at_functions && !self.at_tracepoints {
-            return Some("this kernel preempts programs at functions, and none at tracepoints");
-        }
-        (self.at_functions && !self.can_hold)
-            .then_some("this kernel preempts programs at any time and cannot be asked not to")
+        self.at_functions
+            .then_some("this kernel preempts programs at functions, and skips the runs of others meanwhile")
     }
 }
 

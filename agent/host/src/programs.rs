@@ -1,19 +1,20 @@
 //! The kernel programs: loading, attaching, detaching, and what the kernel counts about them.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aya::Ebpf;
-use aya::maps::{Array, Map, MapData};
-use aya::programs::raw_trace_point::RawTracePointLinkId;
+use aya::maps::{Array, MapData};
 use aya::programs::{FExit, Iter, ProgramError, RawTracePoint};
 use kams_sensor_abi::function::DUTY_ALL;
 
+use crate::at_exit::{self, AtExit};
 use crate::btf::Btf;
 use crate::control::{ProbeRole, ProbeState};
 use crate::functions::{self, Functions};
 use crate::options::{Backend, SensorError};
 use crate::preemption::Preemption;
+use crate::recursion;
 
 /// The lifecycle programs: name in the object, tracepoint.
 pub(crate) const LIFECYCLE: [(&str, &str); 3] = [
@@ -23,14 +24,6 @@ pub(crate) const LIFECYCLE: [(&str, &str); 3] = [
 ];
 /// Watches the streams of a new server before its exec closes anything (kernel 6.10 and later).
 pub(crate) const PREPARE: (&str, &str) = ("prepare_exec", "sched_prepare_exec");
-/// Payload program that uses `bpf_loop` (kernel 5.17 and later).
-pub(crate) const PAYLOAD_LOOP: &str = "payload_loop";
-/// Payload program with bounded loops only.
-pub(crate) const PAYLOAD_BOUNDED: &str = "payload_bounded";
-/// Does the work of [`PAYLOAD_LOOP`] where the kernel skipped it.
-pub(crate) const PAYLOAD_RESCUE: &str = "payload_rescue";
-/// Tracepoint of the payload programs.
-pub(crate) const PAYLOAD_TRACEPOINT: &str = "sys_exit";
 /// Iterator over the descriptors of every process.
 pub(crate) const DESCRIPTORS: &str = "descriptors";
 
@@ -48,17 +41,6 @@ pub(crate) struct Terms<'a> {
     pub(crate) backend: Backend,
 }
 
-/// The program at the exit of system calls.
-struct AtExit {
-    name: &'static str,
-    /// [`PAYLOAD_RESCUE`] is loaded.
-    rescue: bool,
-    rescue_link: Option<RawTracePointLinkId>,
-    /// Why it does without `bpf_loop`, if it does.
-    without_loop: Option<String>,
-    link: Option<RawTracePointLinkId>,
-}
-
 struct Loaded {
     ebpf: Ebpf,
     functions: Functions,
@@ -66,7 +48,7 @@ struct Loaded {
     at_exit: Option<AtExit>,
     duties: Array<MapData, u64>,
     /// A map must stay open as long as programs that name it may be loaded.
-    _marks: Map,
+    _marks: OwnedFd,
     /// Payload programs are attached.
     on: bool,
     /// Everything was unloaded.
@@ -125,7 +107,10 @@ pub(crate) fn refused(what: &str, error: &ProgramError, remedy: &'static str) ->
     }
 }
 
-fn raw_tracepoint<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut RawTracePoint, SensorError> {
+pub(crate) fn raw_tracepoint<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &str,
+) -> Result<&'a mut RawTracePoint, SensorError> {
     let missing = || SensorError::Refused {
         what: format!("program {name}"),
         detail: "the kernel object does not hold it".into(),
@@ -135,7 +120,7 @@ fn raw_tracepoint<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut RawTrace
     program.try_into().map_err(|_wrong_type: ProgramError| missing())
 }
 
-fn load_raw_tracepoint(ebpf: &mut Ebpf, name: &str) -> Result<(), SensorError> {
+pub(crate) fn load_raw_tracepoint(ebpf: &mut Ebpf, name: &str) -> Result<(), SensorError> {
     let what = format!("program {name}");
     raw_tracepoint(ebpf, name)?
         .load()
@@ -147,7 +132,7 @@ impl Programs {
     pub(crate) fn load(
         mut ebpf: Ebpf,
         duties: Array<MapData, u64>,
-        marks: Map,
+        marks: OwnedFd,
         terms: &Terms<'_>,
     ) -> Result<Self, SensorError> {
         for (name, tracepoint) in LIFECYCLE {
@@ -208,10 +193,10 @@ impl Programs {
                 remedy: "run `kams doctor`",
             })?;
         if taken != DUTY_ALL && loaded.at_exit.is_none() {
-            loaded.at_exit = Some(load_at_exit(
+            loaded.at_exit = Some(at_exit::load(
                 &mut loaded.ebpf,
                 self.as_old_kernel,
-                self.preemption.at_tracepoints && self.preemption.can_hold,
+                self.preemption.at_tracepoints,
             )?);
         }
         Ok(())
@@ -273,7 +258,7 @@ impl Programs {
         let loaded = self.lock();
         let at_exit = loaded.at_exit.iter().map(|one| ProbeState {
             name: one.name,
-            tracepoint: PAYLOAD_TRACEPOINT,
+            tracepoint: at_exit::TRACEPOINT,
             attached: one.link.is_some(),
             proved,
             role: ProbeRole::Payload,
@@ -321,16 +306,7 @@ impl Programs {
         } = &mut *loaded;
         functions.attach(ebpf, true)?;
         if let Some(at_exit) = at_exit {
-            let mut attach = |name| {
-                raw_tracepoint(ebpf, name)?
-                    .attach(PAYLOAD_TRACEPOINT)
-                    .map_err(|error| refused(&format!("to attach {name} to sys_exit"), &error, REMEDY_ATTACH))
-            };
-            at_exit.link = Some(attach(at_exit.name)?);
-            if at_exit.rescue {
-                // Tracepoints run their programs in the order of attaching.
-                at_exit.rescue_link = Some(attach(PAYLOAD_RESCUE)?);
-            }
+            at_exit.link = Some(at_exit::attach(ebpf, at_exit.name)?);
         }
         *on = true;
         Ok(true)
@@ -350,17 +326,10 @@ impl Programs {
             return Ok(false);
         }
         functions.detach(ebpf)?;
-        if let Some(at_exit) = at_exit {
-            let links = [
-                (PAYLOAD_RESCUE, at_exit.rescue_link.take()),
-                (at_exit.name, at_exit.link.take()),
-            ];
-            for (name, link) in links {
-                let Some(link) = link else { continue };
-                raw_tracepoint(ebpf, name)?
-                    .detach(link)
-                    .map_err(|error| refused(&format!("to detach {name}"), &error, REMEDY_ATTACH))?;
-            }
+        if let Some(at_exit) = at_exit
+            && let Some(link) = at_exit.link.take()
+        {
+            at_exit::detach(ebpf, at_exit.name, link)?;
         }
         Ok(true)
     }
@@ -382,11 +351,11 @@ impl Programs {
         } = &mut *loaded;
         (*on, *gone) = (false, true);
         functions.unload(ebpf);
-        let at_exit = at_exit.as_mut().map(|one| {
-            (one.link, one.rescue_link) = (None, None);
-            one.name
-        });
-        for name in lifecycle_names().chain([PAYLOAD_RESCUE]).chain(at_exit) {
+        if let Some(at_exit) = at_exit {
+            at_exit.link = None;
+        }
+        at_exit::unload(ebpf);
+        for name in lifecycle_names() {
             if let Ok(program) = raw_tracepoint(ebpf, name) {
                 // Unloading a second time answers with an error; there is nothing to do then.
                 let _unloaded_before = program.unload();
@@ -397,18 +366,15 @@ impl Programs {
     /// Runs the kernel skipped because the program was already running on that CPU.
     pub(crate) fn recursion_misses(&self) -> u64 {
         let loaded = self.lock();
-        // What another program does in its stead is not lost.
-        let last_resort = |one: &AtExit| if one.rescue { PAYLOAD_RESCUE } else { one.name };
-        let at_exit = loaded.at_exit.iter().map(last_resort);
-        let raw = lifecycle_names().chain(at_exit).filter_map(|name| {
+        let raw = lifecycle_names().filter_map(|name| {
             let program: &RawTracePoint = loaded.ebpf.program(name)?.try_into().ok()?;
-            program.fd().ok().map(|fd| recursion_misses(fd.as_fd()))
+            program.fd().ok().map(|fd| recursion::misses(fd.as_fd()))
         });
-        let functions = loaded.functions.last_resorts().filter_map(|name| {
+        let functions = loaded.functions.names().filter_map(|name| {
             let program: &FExit = loaded.ebpf.program(name)?.try_into().ok()?;
-            program.fd().ok().map(|fd| recursion_misses(fd.as_fd()))
+            program.fd().ok().map(|fd| recursion::misses(fd.as_fd()))
         });
-        raw.chain(functions).sum()
+        raw.chain(functions).sum::<u64>() + at_exit::skipped(&loaded.ebpf)
     }
 
     /// One pass of the descriptor iterator, raw.
@@ -474,35 +440,9 @@ fn load_functions(
                 aya_types,
                 bounded: terms.as_old_kernel,
                 prepare,
-                preempted: preemption.at_functions,
             },
         ),
     }
-}
-
-fn load_at_exit(ebpf: &mut Ebpf, as_old_kernel: bool, preempted: bool) -> Result<AtExit, SensorError> {
-    let with_loop = if as_old_kernel {
-        Err("not to be used".to_owned())
-    } else {
-        load_raw_tracepoint(ebpf, PAYLOAD_LOOP).map_err(|error| error.to_string())
-    };
-    let name = if with_loop.is_ok() {
-        PAYLOAD_LOOP
-    } else {
-        load_raw_tracepoint(ebpf, PAYLOAD_BOUNDED)?;
-        PAYLOAD_BOUNDED
-    };
-    let rescue = preempted && name == PAYLOAD_LOOP;
-    if rescue {
-        load_raw_tracepoint(ebpf, PAYLOAD_RESCUE)?;
-    }
-    Ok(AtExit {
-        name,
-        rescue,
-        rescue_link: None,
-        without_loop: with_loop.err(),
-        link: None,
-    })
 }
 
 fn load_iterator(ebpf: &mut Ebpf, types: &aya::Btf) -> Result<(), String> {
@@ -515,46 +455,4 @@ fn load_iterator(ebpf: &mut Ebpf, types: &aya::Btf) -> Result<(), String> {
     iterator
         .load("task_file", types)
         .map_err(|error| refused("program descriptors", &error, REMEDY_VERIFIER).to_string())
-}
-
-/// `bpf_prog_info.recursion_misses` (kernel 5.12 and later; 0 before).
-fn recursion_misses(program: BorrowedFd<'_>) -> u64 {
-    const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
-    /// Position of `recursion_misses` in the kernel's `struct bpf_prog_info`, a stable interface.
-    const RECURSION_MISSES_AT: usize = 208;
-    const INFO_LEN: usize = 232;
-
-    #[repr(C)]
-    struct InfoByFd {
-        fd: u32,
-        info_len: u32,
-        info: u64,
-    }
-    let mut info = [0u64; INFO_LEN / 8];
-    let Ok(fd) = u32::try_from(program.as_raw_fd()) else {
-        return 0;
-    };
-    let Ok(info_len) = u32::try_from(INFO_LEN) else {
-        return 0;
-    };
-    let mut attr = InfoByFd {
-        fd,
-        info_len,
-        info: info.as_mut_ptr() as u64,
-    };
-    // SAFETY: BPF_OBJ_GET_INFO_BY_FD reads `attr` (its size is given) and writes at most `info_len` bytes to
-    // `info`, which is that long and zeroed, as the call demands.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_OBJ_GET_INFO_BY_FD,
-            &raw mut attr,
-            size_of::<InfoByFd>(),
-        )
-    };
-    if result == 0 {
-        info[RECURSION_MISSES_AT / 8]
-    } else {
-        0
-    }
 }

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use kams_export::view::{EventKind, EventView, Time};
 use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, SensorControl, hold};
-use kams_policy::{Fail, Mode, Network, Policy, Seccomp, Settings, Subject};
+use kams_policy::{Fail, Mode, Policy, Seccomp, Settings, Subject};
 use kams_relay::HolderClient;
 use kams_store::{Store, WriteOp};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::Engine;
+use super::gate::cut_off::CutOffs;
 use super::seccomp;
 use super::servers::Server;
 use super::sink::Sink;
@@ -52,8 +53,6 @@ pub struct RelayedServer {
     pub candidate: bool,
     /// The filter of system calls that it is to be under.
     pub seccomp: Seccomp,
-    /// What it may do on the network.
-    pub network: Network,
 }
 
 /// What puts relays between ends.
@@ -78,6 +77,8 @@ pub struct Enforcement {
     pub relays: Option<Box<dyn RelaySink>>,
     /// What remembers, over restarts, which servers were seen.
     pub store: Option<Arc<Store>>,
+    /// Whom restrictions cut off the network.
+    pub cut_offs: watch::Receiver<CutOffs>,
     /// The way to who answers the questions of filters (`seccomp: notify`).
     pub holder: Option<HolderClient>,
 }
@@ -139,6 +140,11 @@ impl Enforce {
                 at: at.unix_nanos(),
             });
         }
+    }
+
+    /// The policy in force.
+    pub(super) const fn policy(&self) -> &Arc<Policy> {
+        &self.outside.policy
     }
 
     pub(super) fn injector(&self) -> Option<&Injector> {
@@ -276,6 +282,7 @@ impl Engine {
                     confine,
                     follow,
                 };
+                self.cut_off_at_start(id);
                 if let Some(injector) = &self.enforce.injector {
                     if let Some(entry) = self.servers.get_mut(&id) {
                         entry.set_asked();
@@ -289,6 +296,9 @@ impl Engine {
                 self.unrelayed(id, &server, proc, why);
                 self.no_filter(id, why);
             }
+        }
+        if let Some(id) = self.tracker.by_member(proc) {
+            self.see_from_start(id, report);
         }
         self.let_go(proc);
     }
@@ -337,11 +347,7 @@ impl Engine {
             relayed: true,
         };
         let Settings {
-            mode,
-            fail,
-            network,
-            seccomp,
-            ..
+            mode, fail, seccomp, ..
         } = self.enforce.outside.policy.settings(&subject);
         (mode == Mode::Enforce).then(|| RelayedServer {
             id: server.id,
@@ -354,7 +360,6 @@ impl Engine {
             fail,
             candidate: false,
             seccomp,
-            network,
         })
     }
 
@@ -452,6 +457,7 @@ impl Engine {
             );
             return;
         };
+        self.see_from_here(id);
         let closed = server.fail == Fail::Closed && !reason.is_fatal();
         let killed = closed && hold::kill(proc.pid, proc.start);
         tracing::error!(

@@ -222,6 +222,7 @@ impl Bench {
                     self.tell_relays(&work, &mut relays);
                     let tick = matches!(work, Work::Tick(_) | Work::Policy(_) | Work::Gate(_));
                     self.work(work, state);
+                    relays.kill(self.judge.take_kills());
                     if tick {
                         relays.settle(&mut self.judge, &mut self.live);
                     }
@@ -242,6 +243,7 @@ impl Bench {
                     {
                         self.tell_relays(&work, &mut relays);
                         self.work(work, state);
+                        relays.kill(self.judge.take_kills());
                     }
                 }
             }

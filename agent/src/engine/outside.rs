@@ -117,7 +117,10 @@ fn local_name(table: &str, uid: u32) -> Option<&str> {
     })
 }
 
-fn remembered(uid: u32) -> Option<Option<Arc<HostUser>>> {
+/// A user, or that there is none.
+type Person = Option<Arc<HostUser>>;
+
+fn remembered(uid: u32) -> Option<Person> {
     PEOPLE
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

@@ -115,7 +115,7 @@ impl Inner {
                 allow &= one.allow;
             }
             if seccomp.setting.is_empty() {
-                seccomp.state = if allow { "allowing" } else { "refusing" }.to_owned();
+                if allow { "allowing" } else { "refusing" }.clone_into(&mut seccomp.state);
             }
         }
     }

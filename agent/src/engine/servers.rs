@@ -81,6 +81,15 @@ impl Server {
         self.asked = true;
     }
 
+    pub(super) const fn is_relayed(&self) -> bool {
+        self.relayed
+    }
+
+    /// Its first messages may have passed unseen.
+    pub(super) const fn begins_unseen(&mut self) {
+        self.begins = Begins::Unsure;
+    }
+
     /// The injector is through with it. Gives when it spoke MCP, if it did meanwhile.
     pub(super) const fn set_answered(&mut self, relayed: bool) -> Option<u64> {
         self.asked = false;
@@ -131,6 +140,7 @@ impl Engine {
             Marks::TREE,
         );
         let id = self.new_id();
+        self.descends(id, report.pid, report.start_ns, adopted);
         let transport = if report.fds[0].kind == FdKind::Pipe {
             Transport::Pipe
         } else {
@@ -197,7 +207,7 @@ impl Engine {
     }
 
     /// Enters what the agent wrote before the watch began, as its first call.
-    fn take_early(&mut self, instance: InstanceId, early: Early, time: u64) {
+    pub(super) fn take_early(&mut self, instance: InstanceId, early: Early, time: u64) {
         let Some(server) = self.servers.get_mut(&instance) else {
             return;
         };
@@ -362,7 +372,10 @@ impl Engine {
                     tracing::info!(program = %program.exe.path, "learned as an agent: it speaks MCP to a child");
                     self.learned_paths.insert(program.exe.path.clone());
                 }
-                Action::Confirmed(id) => self.confirmed(id, time),
+                Action::Confirmed(id) => {
+                    self.confirmed(id, time);
+                    self.follow_network();
+                }
                 Action::ServerLearned(uid, identity) => self.enforce.remember(uid, &identity, to_wall(time)),
                 Action::Rejected(id, why) => {
                     if let Some(server) = self.close(id) {

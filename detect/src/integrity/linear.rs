@@ -76,7 +76,7 @@ pub(super) static WEIGHTS: &[u8; SIZE] = include_bytes!("linear/weights.bin");
 
 // Scores at which the signal starts and at which it is full. Results are long and of all kinds, so that some
 // window of them comes higher by chance.
-const RAMP: (f32, f32) = (0.5, 1.75);
+const RAMP: (f32, f32) = (0.35, 1.6);
 const RAMP_IN_RESULTS: (f32, f32) = (0.8, 2.4);
 /// Most strength in a result: by wording alone none reaches the high threshold.
 const MOST_IN_RESULTS: f32 = 0.82;

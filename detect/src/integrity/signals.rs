@@ -9,18 +9,20 @@ mod block;
 mod command;
 mod concealed;
 mod cross_tool;
+mod diverted;
 mod exfiltration;
 mod hush;
 mod secrecy;
+mod standing;
 
 pub(super) use block::markup;
 pub(super) use concealed::hidden;
 
 use super::lexicon::{
-    ACT, ALWAYS, APPLY, ASK, BEFORE, BEHAVE, BYPASS, CONVO, COVERT, Classes, DECODE, DEST, EXEC, EXTERN,
+    ACT, ALWAYS, AND, APPLY, ASK, BEFORE, BEHAVE, BYPASS, CONVO, COVERT, Classes, DECODE, DEST, EXEC, EXTERN,
     FAIL, FOLLOW, FOREIGN, GRANTED, GUARD, IDENT, IGNORE, INSERT, MEMORY, MENTION, MODAL, MODEL, NEG, NOTE,
-    NOW, OTHER, PERSONA, PREFER, READ, RECIPIENT, RESPOND, RULES, SAFETY, SECRET, SEND, SHELL, SHOW, SYSTEM,
-    TELL, THIS, TOOL, UNBOUND, USER, WHEN, YOU,
+    NOW, OTHER, PERSONA, PREFER, PRIOR, QUANT, READ, RECIPIENT, RESPOND, RULES, SAFETY, SECRET, SEND, SHELL,
+    SHOW, SYSTEM, TELL, THIS, TOOL, UNBOUND, USER, WHEN, YOU, YOUR,
 };
 use super::sentence::{Channel, Seen, Sentence};
 use super::words::{Spelling, Word, sentences};
@@ -134,6 +136,16 @@ const UNITS: &[Unit] = units! {
     Occasion: [WHEN | MODAL, IDENT] => cross_tool::occasion;
     Behaviour: [BEHAVE | PERSONA, ACT | BYPASS] => cross_tool::behaviour;
     Call: [EXEC, IDENT | TOOL | DEST] => cross_tool::call;
+    Priority: [EXEC | ASK | PREFER | THIS, THIS | QUANT | OTHER | NEG] => standing::primacy;
+    Priority: [THIS, OTHER | IDENT] => standing::rivals;
+    Override: [RULES | GUARD | USER | SYSTEM | PRIOR | SAFETY, ANY] => standing::outranks;
+    Obey: [FOLLOW | EXEC | AND, ANY] => standing::at_its_word;
+    Persona: [YOU | YOUR | FAIL | NEG, ANY] => standing::renamed;
+    Approval: [ASK, ANY] => standing::beforehand;
+    Persistence: [INSERT | ACT | SHOW, ANY] => diverted::planted;
+    Rerouted: [DEST | PREFER | ACT | SEND | RECIPIENT, ANY] => diverted::diverted;
+    Secret: [SECRET | CONVO, SEND | INSERT] => diverted::threatened;
+    SideParameter: [SECRET | CONVO, QUANT] => diverted::wanted;
 };
 
 /// Hands each sentence of `text` to `visit`; nothing for one without a known word.

@@ -281,6 +281,9 @@ mod tests {
                 prompts,
                 "{name}"
             );
+            // By the ids of calls a session is tied to the agent's MCP requests.
+            let ids = found.iter().filter(|call| call.call_key.is_some()).count();
+            assert_eq!(ids, usize::from(name != "gemini-cli.json"), "{name}");
             let tools_seen: usize = found.iter().map(|call| call.tool_calls.len()).sum();
             assert_eq!(tools_seen, tools, "{name}");
             assert!(

@@ -25,6 +25,7 @@ pub(super) fn trials(context: &Arc<Context>) -> Vec<Trial> {
     vec![
         context.with_kams("policy::seccomp-deny", deny),
         context.with_kams("policy::seccomp-behind-a-launcher", launcher),
+        context.with_kams("policy::seccomp-behind-npx", npx),
         context.with_kams("policy::seccomp-notify-and-the-death-of-the-daemon", notify),
         context.with_kams("policy::seccomp-missing-is-told", missing),
     ]
@@ -102,6 +103,56 @@ fn launcher(context: &Context) -> Result<()> {
     desk.close()
 }
 
+/// A server of a package: node, started by a shell, started by npx.
+const PACKAGE: &str = r"#!/usr/bin/env node
+const { spawnSync } = require('child_process');
+require('readline').createInterface({ input: process.stdin }).on('line', (line) => {
+  const { id, method, params } = JSON.parse(line);
+  if (id === undefined) return;
+  let result = {};
+  if (method === 'initialize') {
+    const serverInfo = { name: 'chained', version: '1' };
+    result = { protocolVersion: params.protocolVersion, capabilities: {}, serverInfo };
+  } else if (method === 'tools/call') {
+    const run = spawnSync('sh', ['-c', params.arguments.line], { encoding: 'utf8' });
+    result = { content: [{ type: 'text', text: `${run.status}\n${run.stdout}${run.stderr}` }] };
+  }
+  console.log(JSON.stringify({ jsonrpc: '2.0', id, result }));
+});
+";
+
+fn npx(context: &Context) -> Result<()> {
+    let kams = daemon(context, &policy("deny"))?;
+    let stage = Stage::new()?;
+    let bin = stage.path("package/node_modules/.bin");
+    std::fs::create_dir_all(&bin)?;
+    let program = bin.join("mcp-chained");
+    std::fs::write(&program, PACKAGE)?;
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let line = format!(
+        "cd {} && exec npx --no mcp-chained",
+        stage.path("package").display()
+    );
+    let mut desk = known(&stage, &["sh", "-c", &line])?;
+    ensure!(!has_network(&mut desk)?, "the server behind npx has the network");
+    ensure!(desk.shell(NO_RING)?.0 == 0, "a ring under a filter");
+    shown(&kams, "refusing")?;
+    // npx waits for its server, and is under no filter.
+    let answer = kams.ask(&["servers"])?;
+    let server = list(&answer, "servers")
+        .iter()
+        .find(|one| one["state"] == "relayed");
+    let first = server
+        .and_then(|one| one["pid"].as_u64())
+        .context("a live server")?;
+    let status = std::fs::read_to_string(format!("/proc/{first}/status"))?;
+    ensure!(
+        status.contains("\nSeccomp:\t0\n"),
+        "npx is under a filter: {status}"
+    );
+    desk.close()
+}
+
 fn notify(context: &Context) -> Result<()> {
     let kams = daemon(context, &policy("notify"))?;
     let stage = Stage::new()?;
@@ -131,6 +182,23 @@ fn notify(context: &Context) -> Result<()> {
     })?;
     shown(&kams, "refusing")?;
     ensure!(!has_network(&mut cut)?, "a new worker let it go");
+
+    // Another server of the name is cut off before its first instruction; both are let go with the restriction.
+    let mut next = Desk::open(&stage, LINE_AGENT, DESK_SERVER, None)?;
+    ensure!(
+        !has_network(&mut next)?,
+        "a server that starts under a restriction has the network"
+    );
+    let restrictions = kams.ask(&["restrictions", "list"])?;
+    let one = list(&restrictions, "restrictions")
+        .first()
+        .context("a restriction")?;
+    let number = one["id"].to_string();
+    let lifted = kams.kams(&["restrictions", "lift", &number])?;
+    ensure!(lifted.status.success(), "not lifted: {lifted:?}");
+    until("the first server is let go", || has_network(&mut cut))?;
+    until("the second server is let go", || has_network(&mut next))?;
+    next.close()?;
     cut.close()
 }
 

@@ -136,10 +136,7 @@ fn by_others(kams: &Kams, root: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(&below.stderr).into_owned();
     ensure!(below.status.code() == Some(2) && text.contains("agent"), "{text}");
     for folder in ["", "kams"] {
-        std::fs::set_permissions(
-            stage.path(folder),
-            std::os::unix::fs::PermissionsExt::from_mode(0o755),
-        )?;
+        std::fs::set_permissions(stage.path(folder), PermissionsExt::from_mode(0o755))?;
     }
     let mut other = Command::new(stage.path("kams"));
     kams.aim(&mut other);

@@ -45,10 +45,7 @@ pub(crate) const MATRIX: [Kernel; 6] = [
     kernel("6.1", Some((6, 1))),
     kernel("6.12", Some((6, 12))),
     kernel("6.18", Some((6, 18))),
-    Kernel {
-        both_ways: true,
-        ..kernel("newest", None)
-    },
+    kernel("newest", None),
 ];
 
 /// Where the packages are.

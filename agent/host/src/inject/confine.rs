@@ -125,16 +125,12 @@ impl Filtering {
                 self.result = Ok(None);
                 None
             }
-            (Some(Call::NoNewPrivs | Call::Install), Some(error)) => {
+            // A listener that cannot be closed would make the server its own judge.
+            (Some(_), Some(error)) => {
                 self.result = Err(error);
                 None
             }
-            // What cannot be closed would be the server's own judge.
-            (Some(Call::Close(_)), Some(error)) => {
-                self.result = Err(error);
-                None
-            }
-            (Some(Call::Close(_)) | None, _) => None,
+            (Some(Call::Close(_)), None) | (None, _) => None,
         };
         self.next.is_some()
     }
@@ -162,6 +158,6 @@ impl Filtering {
 }
 
 fn place(at: u64, len: usize) -> io::Result<RemoteIoVec> {
-    let base = usize::try_from(at).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
+    let base = usize::try_from(at).map_err(|_no_address| io::ErrorKind::AddrNotAvailable)?;
     Ok(RemoteIoVec { base, len })
 }

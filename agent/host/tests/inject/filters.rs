@@ -294,6 +294,48 @@ fn a_filter_that_asks_is_answered_by_whoever_holds_it() {
 }
 
 #[test]
+fn a_server_that_may_not_run_without_its_filter_does_not_run() {
+    let Some(rig) = rig() else { return };
+    // A process has one listener at most; this one has its own already, and keeps it through the exec.
+    let mut command = Command::new("sh");
+    command.args(["-c", "read line; echo ran", ASK]);
+    before_exec(&mut command, own_listener);
+    let mut child = start(&mut command);
+    assert_eq!(rig.refusal(child.id()), kams_host::inject::Refusal::Unfiltered);
+    let mut answer = String::new();
+    let mut output = child.stdout.take().expect("piped");
+    std::io::Read::read_to_string(&mut output, &mut answer).expect("read");
+    assert_eq!(answer, "");
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&ended(child)),
+        Some(libc::SIGKILL)
+    );
+}
+
+/// A filter that allows everything, with a listener that stays open.
+fn own_listener() -> bool {
+    let mut allow = libc::sock_filter {
+        code: 6,
+        jt: 0,
+        jf: 0,
+        k: libc::SECCOMP_RET_ALLOW,
+    };
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: &raw mut allow,
+    };
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // SAFETY: the program and its filter live through the call.
+    let listener = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) };
+    let Ok(listener) = i32::try_from(listener) else {
+        return false;
+    };
+    // SAFETY: numbers only.
+    listener >= 0 && unsafe { libc::fcntl(listener, libc::F_SETFD, 0) } == 0
+}
+
+#[test]
 fn without_a_listener_every_question_fails() {
     let Some(rig) = rig() else { return };
     let mut server = Server::start(rig, &mut python(ASK));

@@ -222,6 +222,17 @@ fn a_target_that_does_not_stop_holds_up_no_other() {
         .expect("starts");
     let pid = stuck.id();
     wait_until(|| procs::stat(pid).expect("lives").state == b'D', "it sleeps");
+    let program = "
+import subprocess
+print('ready')
+input()
+servers = [subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(10)]
+for p in servers: print(p.pid)
+input()
+for p in servers: print(p.communicate(b'x')[0].decode(), p.returncode)
+";
+    let mut agent = Agent::start(program);
+    assert_eq!(agent.line(), "ready");
     let start_ns = procs::stat(pid).expect("lives").start_ticks * kams_host::clock::NS_PER_TICK;
     rig.injector.inject(Target {
         pid,
@@ -232,25 +243,20 @@ fn a_target_that_does_not_stop_holds_up_no_other() {
         confine: None,
         follow: false,
     });
-    let program = "
-import subprocess
-servers = [subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(10)]
-for p in servers: print(p.pid)
-input()
-for p in servers: print(p.communicate(b'x')[0].decode(), p.returncode)
-";
-    let mut agent = Agent::start(program);
+    let mut to_agent = agent.child.stdin.take().expect("piped");
+    writeln!(to_agent).expect("written");
     let mut relays = Vec::new();
-    let mut last = None;
+    let mut first = None;
     for _ in 0..10 {
         let (at, outcome) = rig.outcome_at(agent.number());
         let Outcome::Injected(ends) = outcome else {
             panic!("not injected: {outcome:?}");
         };
-        last = last.max(Some(at));
+        first.get_or_insert(at);
         relays.push(Relay::start(*ends));
     }
-    writeln!(agent.child.stdin.take().expect("piped")).expect("written");
+    writeln!(to_agent).expect("written");
+    drop(to_agent);
     for relay in relays {
         assert_eq!(agent.line(), "x 0");
         assert_eq!(relay.join().to_server, b"x");
@@ -265,7 +271,7 @@ for p in servers: print(p.communicate(b'x')[0].decode(), p.returncode)
         }
     );
     assert!(late, "{outcome:?}");
-    assert!(Some(at) > last, "the others did not wait for it");
+    assert!(Some(at) > first, "the others waited for it");
     // It is let go as soon as it moves.
     for child in procs::children(pid) {
         kill(child, libc::SIGKILL);

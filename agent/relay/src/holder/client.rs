@@ -49,6 +49,10 @@ impl HolderClient {
     }
 
     /// Has a listener kept. On an error it is closed, and whoever asks is answered with ENOSYS.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the listener is the holder's from here on, and closed here"
+    )]
     pub fn keep(&mut self, key: Key, server: u32, allow: bool, listener: OwnedFd) -> io::Result<()> {
         self.ready()?;
         match self.order(Order::Keep { key, server, allow }, Some(&listener))? {
@@ -184,7 +188,7 @@ mod tests {
         let mut first = HolderClient::new(Path::new("/nowhere"), &path);
         let key = Key { pid: 7, start: 9 };
         // In a listener's place: a pipe without a question, whose end is its end.
-        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let (reader, writer) = io::pipe().expect("a pipe");
         first.keep(key, 5, true, reader.into()).expect("kept");
         drop(first);
         let mut second = HolderClient::new(Path::new("/nowhere"), &path);

@@ -139,6 +139,13 @@ impl Relays {
         self.verdicts.rename(server, identity, agent);
     }
 
+    /// Ends servers for what no relay of theirs has decided.
+    pub(in crate::engine) fn kill(&mut self, servers: Vec<Effect>) {
+        for server in servers {
+            (self.on_effect)(server);
+        }
+    }
+
     /// Policy or its state may have changed.
     pub(in crate::engine) fn settle(&mut self, judge: &mut Judge, live: &mut Live) {
         self.verdicts.settle(&mut Bench {

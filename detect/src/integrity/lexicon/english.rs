@@ -13,7 +13,7 @@ use super::{
 pub(super) const VERBS: &[(Classes, &str)] = &[
     (IGNORE, "ignore disregard forget neglect overlook dismiss abandon discard disobey unlearn omit shelve scrap unheed"),
     (BYPASS, "bypass override disable skip circumvent suspend deactivate waive supersede overrule evade sidestep relax lift suppress violate nullify void loosen unlock neutralise neutralize defeat silence mute untick"),
-    (SEND, "send forward upload transmit exfiltrate email mail leak share submit deliver relay push copy report stream sync post dispatch export publish beacon mirror cc bcc transfer route smuggle ship message archive pipe replicate broadcast surrender duplicate wire deposit funnel channel siphon hand-over beam courier feed drip sneak offload mail-out"),
+    (SEND, "direct send forward upload transmit exfiltrate email mail leak share submit deliver relay push copy report stream sync post dispatch export publish beacon mirror cc bcc transfer route smuggle ship message archive pipe replicate broadcast surrender duplicate wire deposit funnel channel siphon hand-over beam courier feed drip sneak offload mail-out"),
     (INSERT, "append attach include embed insert put paste place hand fill prepend add supply pass encode pack tuck write enter concatenate smuggle provide populate stash store save tack stuff slip weave nest stick slot drop enclose plant inject prefix suffix inline compress zip serialise serialize echo"),
     (SHOW, "output print dump reveal display show list recite repeat state say disclose expose echo quote divulge return summarise summarize write render emit spell utter voice regurgitate parrot present"),
     (READ, "read open load fetch retrieve access collect gather obtain extract grab harvest inspect scan cat pull locate capture look get view query search dig enumerate check scrape comb trawl sweep crawl walk seek fish peek rummage hunt skim acquire procure lift snatch steal"),
@@ -81,7 +81,7 @@ pub(super) const WORDS: &[(Classes, &str)] = &[
     (PREFER, "compromised instead rather only over preferred trustworthy trusted reliable sole better superior exclusively authoritative replaces supersedes supersede primary obsolete deprecated corrupted unreliable inferior forged fake untrustworthy unsafe outdated broken retired discontinued foremost first-choice"),
     (MEMORY, "memory persistent permanently future henceforth subsequent forever onward onwards later ongoing lasting long-term lifelong remembered agents.md claude.md"),
     (RESPOND, "response responses answer answers reply replies summary output conclusion sentence task request conversation answering responding replying continuing proceeding finishing summarizing summarising review report anything else question query_of turn"),
-    (ASK, "review confirmation confirmations approval approvals consent permission permissions authorization authorisation prompts dialog dialogs asking confirming approving question questions consultation"),
+    (ASK, "sign-off go-ahead consent review confirmation confirmations approval approvals consent permission permissions authorization authorisation prompts dialog dialogs asking confirming approving question questions consultation"),
     (RECIPIENT, "recipient recipients address addressee account beneficiary destination payee iban phone number receiver addresses wallet payable inbox bcc cc"),
     (NOW, "now immediately instantly henceforth onwards straightaway promptly asap directly"),
     (AND, "please kindly just simply do"),
@@ -137,6 +137,8 @@ pub(super) const PAIRS: &[(Classes, &str, &str)] = &[
     (NOW, "at", "once"),
     (NEG | APPLY, "no", "longer"),
     (USER, "the my our", "customer owner caller"),
+    (SECRET, "key private", "file files material"),
+    (ASK, "sign go", "off ahead"),
 ];
 
 /// Parts of identifiers that say a call harms or leaks.

@@ -51,7 +51,11 @@ pub(super) fn occasion(s: &Sentence<'_>) -> Option<Seen> {
     let inverted = s.spelled(0).eq_ignore_ascii_case("should").then_some(0);
     s.places(WHEN).chain(inverted).find_map(|i| {
         let name = s.after(i, 6, IDENT)?;
-        let called = s.near(name, 4, EXEC | OFFER)?;
+        // "When `x` is true, call again": another clause.
+        let called = s
+            .near(name, 4, EXEC | OFFER)
+            .filter(|c| *c < name || s.clause_end(name, 5) > *c)
+            .or_else(|| s.before(name, 4, EXEC | OFFER))?;
         let ordered = s
             .commands(DOING | TELL)
             .find(|c| c.1 >= 0.9 && c.0 != called && c.0 > i)?;
