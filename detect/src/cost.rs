@@ -174,6 +174,11 @@ impl Default for Definitions {
 impl Definitions {
     /// Tokens of one definition, as the JSON text that a model is shown.
     pub fn tokens(&mut self, definition: &str) -> u64 {
+        self.tokens_by(definition, definition_tokens)
+    }
+
+    /// The same with a tokenizer that is elsewhere.
+    pub fn tokens_by(&mut self, definition: &str, count: impl FnOnce(&str) -> u64) -> u64 {
         let key = crate::behaviour::digest(definition.as_bytes());
         *self.counted.get_or_insert(key, || count(definition))
     }
@@ -189,15 +194,20 @@ impl Definitions {
     }
 }
 
-fn count(text: &str) -> u64 {
+/// Tokens of one text by a rule of thumb, for when there is no tokenizer.
+pub fn rough_tokens(text: &str) -> u64 {
+    whole(raw(u64::try_from(text.len()).unwrap_or(u64::MAX)))
+}
+
+/// Tokens of one definition (o200k); what is beyond 256 KiB is counted roughly.
+pub fn definition_tokens(text: &str) -> u64 {
     let end = (0..=MAX_DEFINITION.min(text.len()))
         .rev()
         .find(|i| text.is_char_boundary(*i))
         .unwrap_or(0);
     let (head, rest) = text.split_at(end);
     let exact = u64::try_from(bpe_openai::o200k_base().count(head)).unwrap_or(u64::MAX);
-    let beyond = u64::try_from(rest.len()).unwrap_or(u64::MAX);
-    exact.saturating_add(whole(raw(beyond)))
+    exact.saturating_add(rough_tokens(rest))
 }
 
 /// Tokens before calibration.

@@ -9,8 +9,10 @@ pub mod cost;
 pub mod egress;
 pub mod finding;
 pub mod integrity;
+pub mod network;
 pub mod redact;
 pub mod relay;
+pub mod seccomp;
 pub mod text;
 pub mod waste;
 

@@ -60,7 +60,9 @@ mod voice_switching_loop;
 mod zombie;
 
 pub use advice::advice;
-pub use call::{Arguments, Compared, Field, LlmCall, MAX_TOOL_CALLS, Media, ToolCall, Usage, digest};
+pub use call::{
+    Arguments, Compared, Field, LlmCall, MAX_TOOL_CALLS, Media, ToolCall, Usage, call_key, digest,
+};
 pub use config::{Config, KNOBS, Knob};
 pub use mcp::{MCP_RULES, McpCall, failed, listed};
 pub use request::{MAX_TURNS, Request, ToolDefinitions, Turn};

@@ -238,6 +238,13 @@ impl Session {
         }
     }
 
+    /// A request that was kept back goes on only now: how long its answer takes counts from here.
+    pub fn goes_on(&mut self, direction: Direction, id: &RequestId, now: Nanos) {
+        if let Some(asked) = self.pending(direction).get_mut(id) {
+            asked.time = asked.time.max(now);
+        }
+    }
+
     fn pending(&mut self, direction: Direction) -> &mut Pending {
         match direction {
             Direction::ToServer => &mut self.to_server,

@@ -5,6 +5,7 @@
 //! checked by itself. Whoever rewrites a whole file can make a new chain: that shows against a head that was
 //! noted elsewhere (the exported metric, `kams runs list`).
 
+mod strict;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -226,6 +227,7 @@ impl Chain {
 
 /// First line of an export.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Header {
     /// Version of the format.
     pub(crate) kams_export: u32,
@@ -241,6 +243,17 @@ pub(crate) struct Header {
     pub(crate) head: String,
     /// When it was written.
     pub(crate) exported: String,
+    /// SHA-256 over the canonical JSON of this line without `seal`: the hashes of records do not cover it.
+    pub(crate) seal: String,
+}
+
+/// The seal of an export's first line.
+pub(crate) fn seal(header: &Json) -> String {
+    let mut header = header.clone();
+    if let Some(map) = header.as_object_mut() {
+        map.remove("seal");
+    }
+    hex::encode(Sha256::digest(canonical(&header).as_bytes()))
 }
 
 /// The whole arc of one run as JSON lines: a header, then its records in order. Records of other runs are left
@@ -259,7 +272,7 @@ pub fn export_chain(records: &[Record], now: Now) -> String {
 }
 
 fn export(run: Option<(&str, &str)>, records: &[&Record], now: Now) -> String {
-    let header = Header {
+    let mut header = Header {
         kams_export: 1,
         run: run.map(|(_, run)| run.to_owned()),
         user: run.map(|(user, _)| user.to_owned()),
@@ -268,8 +281,11 @@ fn export(run: Option<(&str, &str)>, records: &[&Record], now: Now) -> String {
             .last()
             .map_or_else(|| GENESIS.to_owned(), |r| r.hash.clone()),
         exported: rfc3339(now.wall_ms),
+        seal: String::new(),
     };
-    let mut out = canonical(&serde_json::to_value(header).unwrap_or(Json::Null));
+    let json = |header: &Header| serde_json::to_value(header).unwrap_or(Json::Null);
+    header.seal = seal(&json(&header));
+    let mut out = canonical(&json(&header));
     out.push('\n');
     for record in records {
         out += &canonical(&record.to_json());

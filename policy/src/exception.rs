@@ -76,6 +76,15 @@ pub(crate) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Exception> {
     let fingerprint = fields
         .get("fingerprint")
         .and_then(|n| reader.name(n, "fingerprint"));
+    if let (Some(text), Some(node)) = (&fingerprint, fields.get("fingerprint"))
+        && !(text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+    {
+        reader.warn(
+            node.place,
+            format!("`{text}` is no fingerprint of a finding, so this exception accepts nothing"),
+            Some("16 hexadecimal digits, as `kams findings -o json` shows them".to_owned()),
+        );
+    }
     let matcher = fields
         .get("match")
         .map(|n| crate::file::rules::read_matcher(reader, n, "match", false));

@@ -13,7 +13,7 @@ use crate::approval::{Approval, ApprovalQueue, Approver, Refusal, Request, State
 use crate::checkpoint::Checkpoint;
 use crate::decide::{Call, Decision, Finding, Hit, Start, Subject};
 use crate::document::Point;
-use crate::evidence::{Chain, Record, RecordKind};
+use crate::evidence::{Body, Chain, Record, RecordKind};
 use crate::exception::set::{ExceptionError, ExceptionSet, KeptException};
 use crate::matcher::Baseline;
 use crate::mode::Mode;
@@ -410,13 +410,21 @@ impl Gate {
         Some(kept)
     }
 
-    /// Records the end of runs that a restart cut off: their facts were in memory. Approvals of their calls lapse.
-    pub fn note_lost_runs<'r>(&mut self, runs: impl IntoIterator<Item = (&'r str, &'r str)>, now: Now) {
-        for (user, run) in runs {
+    /// Records the end of runs (user, run, agent) that a restart cut off: their facts were in memory. Approvals of their
+    /// calls lapse.
+    pub fn note_lost_runs<'r>(
+        &mut self,
+        runs: impl IntoIterator<Item = (&'r str, &'r str, &'r str)>,
+        now: Now,
+    ) {
+        for (user, run, agent) in runs {
             for approval in self.approvals.end_run(user, run) {
                 self.record_approval(&approval, now);
             }
-            let body = self.body(RecordKind::RunEnd, user, run, "cut_off_by_restart");
+            let body = Body {
+                agent: agent.to_owned(),
+                ..self.body(RecordKind::RunEnd, user, run, "cut_off_by_restart")
+            };
             self.append(body, now);
         }
     }
@@ -435,6 +443,7 @@ impl Gate {
             }),
             would: (!enforced).then_some(restriction.action),
             rule: Some(restriction.rule.clone()),
+            reason: self.policy.reason(&restriction.rule).map(str::to_owned),
             restriction: Some(restriction.clone()),
             mode,
             ..Decision::default()

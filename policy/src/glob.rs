@@ -92,28 +92,25 @@ impl Glob {
         matches!(*self.parts, [Part::Any])
     }
 
-    /// What every match begins with.
-    pub(crate) fn prefix(&self) -> String {
-        literal_run(self.parts.iter())
+    /// The longest text between wildcards: a part of whatever matches. Empty where there is none.
+    pub(crate) fn part(&self) -> String {
+        let runs = self.parts.split(|part| !matches!(part, Part::Char(_)));
+        let length = |run: &[Part]| {
+            let chars = run.iter().map(|part| match part {
+                Part::Char(c) => c.len_utf8(),
+                Part::One | Part::Any => 0,
+            });
+            chars.sum::<usize>()
+        };
+        let longest = runs.max_by_key(|run| length(run)).unwrap_or_default();
+        longest
+            .iter()
+            .filter_map(|part| match part {
+                Part::Char(c) => Some(*c),
+                Part::One | Part::Any => None,
+            })
+            .collect()
     }
-
-    /// What every match ends with.
-    pub(crate) fn suffix(&self) -> String {
-        literal_run(self.parts.iter().rev()).chars().rev().collect()
-    }
-}
-
-#[expect(
-    single_use_lifetimes,
-    reason = "an elided lifetime in impl Trait is not stable"
-)]
-fn literal_run<'p>(parts: impl Iterator<Item = &'p Part>) -> String {
-    parts
-        .map_while(|p| match p {
-            Part::Char(c) => Some(*c),
-            Part::One | Part::Any => None,
-        })
-        .collect()
 }
 
 impl fmt::Debug for Glob {

@@ -12,8 +12,11 @@ pub(crate) const DETECTORS: &[&str] = &[
     "behavioural.retry_storm",
     "behavioural.error_rate",
     "behavioural.latency_degradation",
+    "network.left_open",
+    "network.refused",
     "relay.oversize",
     "relay.unjudged",
+    "network.unfiltered",
     "run.chain",
 ];
 

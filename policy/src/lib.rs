@@ -52,7 +52,7 @@ pub use approval::{ADMIN_GROUP, Approval, ApprovalQueue, Approver, Refusal, Requ
 pub use canonical::canonical;
 pub use checkpoint::{ChainMatch, Checkpoint};
 pub use corpus::corpus_row;
-pub use decide::{Call, Decision, Finding, Hit, Start, Subject};
+pub use decide::{Call, Decision, Finding, Hit, Remedy, Start, Subject};
 pub use document::{ChainRule, Document, Point, Status};
 pub use evidence::{
     Body, Chain, Fault, GENESIS, Head, Record, RecordKind, Verified, export_chain, export_run, verify,
@@ -66,7 +66,7 @@ pub use gate::{CallVerdict, Gate, ProposedCall, args_digest, operation_id};
 pub use glob::Glob;
 pub use logic::{Expr, LogicError, apply};
 pub use matcher::{Baseline, Event};
-pub use mode::{Fail, Mode, Network};
+pub use mode::{Fail, Mode, Network, Seccomp};
 pub use policy::{ApprovalPolicy, Policy, Rule, Settings, Thresholds};
 pub use problem::{Level, Problem};
 pub use restriction::{Restriction, RestrictionSet};

@@ -53,7 +53,7 @@ pub enum Network {
     /// Anything.
     #[default]
     Allow,
-    /// Nothing beyond the host.
+    /// Nothing, loopback included: a proxy there would be a way out. AF_UNIX stays.
     None,
     /// Each new connection is asked for.
     Notify,
@@ -72,6 +72,33 @@ impl Network {
         match self {
             Self::Allow => "allow",
             Self::None => "none",
+            Self::Notify => "notify",
+        }
+    }
+}
+
+/// The filter of system calls that a server is started under, where a relay is put before it.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Seccomp {
+    /// None.
+    #[default]
+    Off,
+    /// One that refuses every socket that leads off the host, for as long as the server lives.
+    Deny,
+    /// One that lets them through until the server is cut off the network, and refuses them from then on.
+    Notify,
+}
+
+impl Seccomp {
+    /// All choices by name.
+    pub(crate) const NAMES: [(&'static str, Self); 3] =
+        [("off", Self::Off), ("deny", Self::Deny), ("notify", Self::Notify)];
+
+    /// The name in policy files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Deny => "deny",
             Self::Notify => "notify",
         }
     }

@@ -9,7 +9,7 @@ use crate::file::Files;
 use crate::file::runs::RunPolicy;
 use crate::index::Index;
 use crate::matcher::{Event, Matcher, View};
-use crate::mode::{Fail, Mode, Network};
+use crate::mode::{Fail, Mode, Network, Seccomp};
 use crate::problem::Problem;
 use crate::restriction::Restriction;
 use crate::time::Now;
@@ -45,6 +45,7 @@ pub(crate) struct ServerEntry {
     pub(crate) mode: Option<Mode>,
     pub(crate) fail: Option<Fail>,
     pub(crate) network: Option<Network>,
+    pub(crate) seccomp: Option<Seccomp>,
     pub(crate) line: u32,
 }
 
@@ -57,6 +58,8 @@ pub struct Settings {
     pub fail: Fail,
     /// What the server may do on the network.
     pub network: Network,
+    /// The filter of system calls that it is started under.
+    pub seccomp: Seccomp,
     /// Line of the `servers` entry that matched; none where the file's own settings hold.
     pub line: Option<u32>,
 }
@@ -185,6 +188,12 @@ impl Policy {
         self.thresholds.get(detector)?.get(knob).copied()
     }
 
+    /// What the rule of this name says to the person at the agent.
+    pub fn reason(&self, rule: &str) -> Option<&str> {
+        let rule = self.rules.iter().find(|one| one.name == rule)?;
+        rule.reason.as_deref()
+    }
+
     /// Gives a policy whose text does not say `mode` the one of its surroundings.
     #[must_use]
     pub const fn with_default_mode(mut self, mode: Mode) -> Self {
@@ -197,6 +206,13 @@ impl Policy {
     /// Whether any server at all may be in enforce mode.
     pub fn may_enforce(&self) -> bool {
         self.mode == Mode::Enforce || self.servers.iter().any(|entry| entry.mode == Some(Mode::Enforce))
+    }
+
+    /// Whether any server at all is to do without the network.
+    pub fn may_cut_off(&self) -> bool {
+        self.servers
+            .iter()
+            .any(|entry| entry.network == Some(Network::None))
     }
 
     /// Mode, fail mode and network for one server: the first entry of `servers` that matches.
@@ -212,6 +228,7 @@ impl Policy {
             mode: entry.and_then(|e| e.mode).unwrap_or(self.mode),
             fail: entry.and_then(|e| e.fail).unwrap_or(self.fail),
             network: entry.and_then(|e| e.network).unwrap_or_default(),
+            seccomp: entry.and_then(|e| e.seccomp).unwrap_or_default(),
             line: entry.map(|e| e.line),
         }
     }

@@ -653,6 +653,46 @@ fn a_chain_goes_on_after_a_restart() {
     assert!(verify(&export_chain(&records, NOW), Some(chain.head())).is_ok());
 }
 
+#[test]
+fn every_member_of_the_first_line_is_sealed() {
+    let (records, _) = three_records();
+    let export = export_run("ana", "i.1", &records, NOW);
+    let (first, rest) = export.split_once('\n').unwrap();
+    let header: serde_json::Map<String, serde_json::Value> = serde_json::from_str(first).unwrap();
+    assert!(header.len() >= 7, "{header:?}");
+    let with = |header: &serde_json::Map<String, serde_json::Value>| {
+        format!("{}\n{rest}", serde_json::Value::Object(header.clone()))
+    };
+    assert!(verify(&with(&header), None).is_ok());
+    for name in header.keys() {
+        let mut less = header.clone();
+        less.remove(name);
+        assert!(verify(&with(&less), None).is_err(), "without {name}");
+        let mut other = header.clone();
+        other.insert(name.clone(), json!("2027-01-01T00:00:00.000Z"));
+        assert!(verify(&with(&other), None).is_err(), "another {name}");
+    }
+    let mut more = header;
+    more.insert("note".to_owned(), json!("all was allowed"));
+    assert_eq!(verify(&with(&more), None), Err(Fault::Unsealed));
+}
+
+#[test]
+fn a_member_that_is_named_twice_is_found() {
+    let (records, _) = three_records();
+    let export = export_run("ana", "i.1", &records, NOW);
+    // Whoever reads the first of the two reads what the hash does not cover.
+    for (at, line) in export.lines().enumerate() {
+        let twice = line.replacen('{', "{\"decision\":\"allow\",\"records\":0,", 1);
+        let text: Vec<&str> = export
+            .lines()
+            .enumerate()
+            .map(|(n, line)| if n == at { twice.as_str() } else { line })
+            .collect();
+        assert!(verify(&text.join("\n"), None).is_err(), "line {}", at + 1);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

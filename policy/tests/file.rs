@@ -10,7 +10,7 @@ use kams_detect::finding::{Kind, Severity};
 use kams_detect::waste::Rule;
 use kams_policy::{
     Action, Baseline, Call, Decision, Exception, Fail, Finding, Level, Mode, Network, NoFiles, Now, Outcome,
-    Policy, Problem, RuleVerdict, Start, Subject,
+    Policy, Problem, RuleVerdict, Seccomp, Start, Subject,
 };
 
 const NOW: Now = Now::at(1_800_000_000_000);
@@ -257,6 +257,25 @@ fn the_first_servers_entry_that_matches_wins() {
         (policy.settings(&s).network, policy.settings(&s).mode),
         (Network::Notify, Mode::Observe)
     );
+}
+
+#[test]
+fn seccomp_is_a_setting_of_servers_and_off_unless_said() {
+    let text = "version: 1\nmode: enforce\nservers:\n  - match: {server: 'npm:*'}\n    seccomp: deny\n  - match: {server: 'pypi:*'}\n    seccomp: notify\n  - match: {user: ci}\n    mode: observe\n    seccomp: deny\n";
+    let policy = load(text);
+    let of = |server: &'static str| {
+        let settings = policy.settings(&Subject { server, ..subject() });
+        settings.seccomp
+    };
+    assert_eq!(of("npm:@corp/mail"), Seccomp::Deny);
+    assert_eq!(of("pypi:mcp-server-git"), Seccomp::Notify);
+    assert_eq!(of("bin:other"), Seccomp::Off);
+    let told = show(policy.warnings());
+    assert!(told.contains("`seccomp` does nothing here"), "{told}");
+    let wrong = show(&problems(
+        "version: 1\nservers:\n  - match: {}\n    seccomp: kill\n",
+    ));
+    assert!(wrong.contains("deny") && wrong.contains("notify"), "{wrong}");
 }
 
 #[test]

@@ -43,10 +43,11 @@ fn the_payment_example_stops_the_split_and_the_trick_around_it() {
     let call =
         |n: &str| format!("      - call: {{tool: pay_now, args: {{beneficiary_id: b1, amount: {n}}}}}\n");
     let tests = format!(
-        "tests:\n  - name: split\n    given:\n{}{}        expect: {{decision: require_approval}}\n  - name: trick\n    given:\n{}    expect: {{decision: block, rule: negative-payment}}\n",
+        "tests:\n  - name: split\n    given:\n{}{}        expect: {{decision: require_approval}}\n  - name: trick\n    given:\n{}    expect: {{decision: block, rule: negative-payment}}\n  - name: as text\n    given:\n{}    expect: {{decision: block, rule: amount-is-no-number}}\n  - name: another tool\n    given: [{{call: {{tool: list, args: {{}}}}}}]\n    expect: {{decision: allow}}\n",
         call("450").repeat(9),
         call("450"),
         call("-450"),
+        call("\"450\""),
     );
     for result in run_tests(("p", payments), &NoFiles, ("tests", &tests)).unwrap() {
         assert!(result.passed(), "{}: {:?}", result.name, result.failures);

@@ -116,6 +116,8 @@ fn a_bad_test_file_is_told_in_full() {
   - given: []
   - name: nothing expected
     given: [{call: {}}]
+  - name: nothing said
+    given: [{call: {args: {}, arguments: {}}, expect: {}}]
 ";
     let problems = run_tests(("p", Policy::default_text()), &NoFiles, ("t", text)).unwrap_err();
     let shown = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(
@@ -128,6 +130,9 @@ fn a_bad_test_file_is_told_in_full() {
         "`long` is no duration",
         "needs `name`",
         "expects nothing cannot fail",
+        "a test without events cannot fail",
+        "an `expect` that says nothing cannot fail",
+        "`args` and `arguments` are the same",
     ] {
         assert!(shown.contains(words), "{words}\n{shown}");
     }

@@ -20,8 +20,11 @@ pub const URING_SEEN: u8 = 1 << 3;
 /// The process is the server of a watched stream: its end is reported. Not inherited, kept on exec.
 pub const SERVER: u8 = 1 << 4;
 
-/// What this process starts is to be held at its exec: a child of server shape is stopped before its first instruction,
-/// while the heartbeat is fresh. Set on endpoints only; inherited and cleared like [`ENDPOINT`].
+/// With [`ENDPOINT`]: what this process starts is to be held at its exec: a child of server shape is stopped before its
+/// first instruction, while the heartbeat is fresh. Inherited and cleared like [`ENDPOINT`].
+///
+/// Without [`ENDPOINT`]: this process launches a server, and each image that it or a fork of it runs is held before its
+/// first instruction, whatever its descriptors are. Inherited on fork and kept on exec, until the user side clears it.
 pub const ARMED: u8 = 1 << 5;
 
 /// A relay stands between this process and the agent: its streams are the relay's, it is neither watched nor held when

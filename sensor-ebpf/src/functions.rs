@@ -24,7 +24,8 @@ use crate::carry::{self, Moved};
 use crate::files;
 use crate::kernel::{count, pointer, read, word};
 use crate::maps::offset;
-use crate::payload::{self, endpoint, is_endpoint};
+use crate::marks::{endpoint, is_endpoint};
+use crate::payload;
 use crate::preempt;
 use crate::rescue;
 

@@ -6,7 +6,7 @@ use aya_ebpf::helpers::generated::{
 };
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use kams_sensor_abi::marks::{ARMED, ENDPOINT, INHERITED_ON_FORK, KEPT_ON_EXEC, MARKS_LEN, RELAYED, SERVER};
+use kams_sensor_abi::marks::{ARMED, ENDPOINT, INHERITED_ON_FORK, KEPT_ON_EXEC, RELAYED, SERVER};
 use kams_sensor_abi::record::{
     ARGV_MAX, COMM_LEN, EXEC_ARGV_CUT, EXEC_ARGV_UNREADABLE, EXEC_CANDIDATE, EXEC_FILENAME_CUT, EXEC_HELD,
     EXEC_HOLD_FAILED, EXEC_STDIN_INHERITED, EXEC_WATCH_FAILED, EXEC_WATCHED, ExecRecord, ExitRecord, FD_PIPE,
@@ -19,24 +19,10 @@ use crate::emit;
 use crate::files;
 use crate::hold;
 use crate::kernel::{now, pointer, word};
-use crate::maps::{EVENTS, EXEC_SCRATCH, MARKS, offset};
+use crate::maps::{EVENTS, EXEC_SCRATCH, offset};
+use crate::marks::{mark, mark_of};
 use crate::preempt;
 use crate::streams;
-
-/// The mark byte of a process.
-#[inline(always)]
-pub fn mark_of(pid: u32) -> Option<*mut u8> {
-    let marks = MARKS.get_ptr_mut(0)?;
-    // SAFETY: the index is below the length of the one value of the array.
-    Some(unsafe { marks.cast::<u8>().add(pid as usize & (MARKS_LEN - 1)) })
-}
-
-/// Reads a mark byte.
-#[inline(always)]
-fn mark(pid: u32) -> u8 {
-    // SAFETY: a valid byte of the array.
-    mark_of(pid).map_or(0, |byte| unsafe { byte.read_volatile() })
-}
 
 #[inline(always)]
 fn start_of(task: u64) -> u64 {
@@ -84,10 +70,9 @@ pub fn watch_early(task: u64) {
     if !watch(&input, &output, pid, ppid) {
         return;
     }
-    if let Some(byte) = mark_of(pid) {
-        // SAFETY: a valid byte of the array. See the user side's `marks.rs` for the race with its writes.
-        unsafe { byte.write_volatile(byte.read_volatile() | SERVER) };
-    }
+    let byte = mark_of(pid);
+    // SAFETY: a valid byte of the table. See the user side's `marks.rs` for the race with its writes.
+    unsafe { byte.write_volatile(byte.read_volatile() | SERVER) };
 }
 
 /// `sched_process_exec(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`: the new image is in place,
@@ -147,27 +132,30 @@ fn exec(task: u64, bprm: u64, record: &mut ExecRecord) {
     }
     let inherited = inherited || same(&record.fds[1], 1);
     record.parent_mark = mark(record.ppid);
-    let mut kept = 0;
-    if let Some(byte) = mark_of(pid) {
-        // SAFETY: a valid byte of the array. See the user side's `marks.rs` for the race with its writes.
-        let before = unsafe { byte.read_volatile() };
-        record.mark_before = before;
-        kept = before & KEPT_ON_EXEC;
-        if is_candidate(&record.fds[0], &record.fds[1]) && !inherited {
-            flags |= EXEC_CANDIDATE;
-            if record.parent_mark & ENDPOINT != 0 && before & RELAYED == 0 {
-                if watch(&record.fds[0], &record.fds[1], pid, record.ppid) {
-                    flags |= EXEC_WATCHED;
-                    kept |= SERVER;
-                } else {
-                    flags |= EXEC_WATCH_FAILED;
-                }
+    let byte = mark_of(pid);
+    // SAFETY: a valid byte of the table. See the user side's `marks.rs` for the race with its writes.
+    let before = unsafe { byte.read_volatile() };
+    record.mark_before = before;
+    let mut kept = before & KEPT_ON_EXEC;
+    // Kept until the user side takes it away: a report that is lost or late must not end the following.
+    let followed = before & (ENDPOINT | ARMED) == ARMED;
+    if followed {
+        kept |= ARMED;
+    }
+    if is_candidate(&record.fds[0], &record.fds[1]) && !inherited {
+        flags |= EXEC_CANDIDATE;
+        if record.parent_mark & ENDPOINT != 0 && before & RELAYED == 0 {
+            if watch(&record.fds[0], &record.fds[1], pid, record.ppid) {
+                flags |= EXEC_WATCHED;
+                kept |= SERVER;
+            } else {
+                flags |= EXEC_WATCH_FAILED;
             }
         }
-        if kept != before {
-            // SAFETY: as above.
-            unsafe { byte.write_volatile(kept) };
-        }
+    }
+    if kept != before {
+        // SAFETY: as above.
+        unsafe { byte.write_volatile(kept) };
     }
     record.mark = kept;
 
@@ -175,7 +163,7 @@ fn exec(task: u64, bprm: u64, record: &mut ExecRecord) {
     flags |= copy_argv(task, record);
     record.flags = flags;
     let armed = record.parent_mark & (ENDPOINT | ARMED) == ENDPOINT | ARMED;
-    if armed && flags & EXEC_CANDIDATE != 0 && record.mark & RELAYED == 0 {
+    if followed || (armed && flags & EXEC_CANDIDATE != 0 && record.mark & RELAYED == 0) {
         tell_held(record);
     } else {
         tell(record);
@@ -310,8 +298,8 @@ fn fork(child: u64) {
         return;
     }
     let inherited = mark(pid) & INHERITED_ON_FORK;
-    let Some(byte) = mark_of(child_pid) else { return };
-    // SAFETY: a valid byte of the array; nobody knows the child's id yet, so nobody else writes it.
+    let byte = mark_of(child_pid);
+    // SAFETY: a valid byte of the table; nobody knows the child's id yet, so nobody else writes it.
     unsafe {
         // Read first: the common case leaves the byte's cache line shared.
         if byte.read_volatile() != inherited {
@@ -347,8 +335,8 @@ pub fn process_exit(ctx: RawTracePointContext) -> i32 {
 fn exit(task: u64) {
     // SAFETY: no arguments, no effect.
     let pid = (unsafe { bpf_get_current_pid_tgid() } >> 32) as u32;
-    let Some(byte) = mark_of(pid) else { return };
-    // SAFETY: a valid byte of the array.
+    let byte = mark_of(pid);
+    // SAFETY: a valid byte of the table.
     let mark = unsafe { byte.read_volatile() };
     if mark == 0 {
         return;

@@ -22,6 +22,7 @@ mod hold;
 mod kernel;
 mod lifecycle;
 mod maps;
+mod marks;
 mod payload;
 mod preempt;
 mod rescue;

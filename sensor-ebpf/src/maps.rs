@@ -5,7 +5,6 @@ use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
 use kams_sensor_abi::function::SLOTS;
 use kams_sensor_abi::hold::{HOLDS_MAX, HoldValue};
 use kams_sensor_abi::loss::{FORCE_LEN, LOSS_KINDS};
-use kams_sensor_abi::marks::MARKS_LEN;
 use kams_sensor_abi::offsets::Offsets;
 use kams_sensor_abi::record::ExecRecord;
 use kams_sensor_abi::stream::{StreamKey, StreamValue};
@@ -34,10 +33,6 @@ pub(crate) use offset;
 /// Everything that goes to the user side. The loader sets its size.
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(1024 * 1024, 0);
-
-/// One byte per process id, mapped into the user side's memory.
-#[map]
-pub static MARKS: Array<[u8; MARKS_LEN]> = Array::with_max_entries(1, MMAPABLE);
 
 /// Watched streams. Allocated in advance, so that an insertion in any context works. The loader sets its size.
 #[map]

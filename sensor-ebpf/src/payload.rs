@@ -8,11 +8,11 @@
 //! bytes that io_uring moves are not seen (its use is told).
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_current_task};
+use aya_ebpf::helpers::generated::bpf_get_current_task;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use kams_sensor_abi::loss::Loss;
-use kams_sensor_abi::marks::{ENDPOINT, MARKS_LEN, URING_SEEN};
+use kams_sensor_abi::marks::URING_SEEN;
 use kams_sensor_abi::record::{
     EofRecord, GapRecord, KIND_EOF, KIND_GAP, KIND_URING, RecordHeader, UringRecord,
 };
@@ -24,8 +24,9 @@ use crate::emit;
 use crate::files;
 use crate::functions;
 use crate::kernel::{count, now, read, read_user, word};
-use crate::lifecycle::{mark_of, watch_early};
+use crate::lifecycle::watch_early;
 use crate::maps::{STREAMS, offset};
+use crate::marks::{endpoint, is_endpoint};
 use crate::preempt;
 use crate::rescue;
 use crate::streams;
@@ -126,16 +127,6 @@ pub fn payload_bounded(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// Whether this process is an endpoint. Everyone who comes here pays for this, and for nothing else.
-#[inline(always)]
-pub fn is_endpoint() -> bool {
-    let Some(marks) = mark_of(0) else { return false };
-    // SAFETY: no arguments, no effect.
-    let pid = (unsafe { bpf_get_current_pid_tgid() } >> 32) as usize & (MARKS_LEN - 1);
-    // SAFETY: the first byte of the one value of the array, and an index below its length.
-    unsafe { marks.add(pid).read_volatile() & ENDPOINT != 0 }
-}
-
 /// Looks at the call; `true` when the walk in the per-CPU state is ready to be carried.
 #[inline(always)]
 fn prepare(ctx: *const u64) -> bool {
@@ -145,16 +136,6 @@ fn prepare(ctx: *const u64) -> bool {
     // SAFETY: a raw tracepoint's context begins with the two arguments.
     let (regs, result) = unsafe { (ctx.read(), ctx.add(1).read()) };
     look(regs, result as i64, id, mark)
-}
-
-/// Thread group id and thread id, and the mark byte, if this process is an endpoint.
-#[inline(always)]
-pub fn endpoint() -> Option<(u64, *mut u8)> {
-    // SAFETY: no arguments, no effect.
-    let id = unsafe { bpf_get_current_pid_tgid() };
-    let byte = mark_of((id >> 32) as u32)?;
-    // SAFETY: a valid byte of the array.
-    (unsafe { byte.read_volatile() } & ENDPOINT != 0).then_some((id, byte))
 }
 
 #[inline(always)]

@@ -3,9 +3,12 @@
 mod approvals;
 mod evidence;
 mod exceptions;
+mod payload;
+mod network;
 mod reload;
 mod rights;
 mod runs;
+mod seccomp;
 
 use std::sync::Arc;
 
@@ -29,7 +32,10 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         runs::trials(context),
         evidence::trials(context),
         exceptions::trials(context),
+        payload::trials(context),
+        network::trials(context),
         rights::trials(context),
+        seccomp::trials(context),
     ]
     .into_iter()
     .flatten()

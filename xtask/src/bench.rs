@@ -49,7 +49,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "churn",
-        about: "100,000 short-lived processes: what they cost and what stays behind",
+        about: "100,000 short-lived processes and 1,000 servers: what they cost and what stays behind (-- PROCESSES SERVERS)",
         package: "kams-tests",
         program: Program::Host("kams-bench", &["churn"]),
     },
@@ -70,6 +70,12 @@ const BENCHES: &[Bench] = &[
         about: "time and memory of the waste rules: 10,000 calls, 5 MB of definitions, 100 KB arguments, a telemetry export",
         package: "kams-detect",
         program: Program::Example("bench_waste"),
+    },
+    Bench {
+        name: "policy",
+        about: "load of 10,000 rules, and an event that none, one or all of them match",
+        package: "kams-policy",
+        program: Program::Example("bench_policy"),
     },
     Bench {
         name: "verdict",

@@ -192,12 +192,25 @@ fn stop(daemon: &mut Child, patience: Duration) -> Result<ExitStatus> {
         }
         if !asked && start.elapsed() >= patience {
             asked = true;
-            let mut kill = Command::new(if is_root() { "kill" } else { "sudo" });
-            if !is_root() {
-                kill.arg("kill");
-            }
-            must(kill.arg("-TERM").arg(daemon.id().to_string()))?;
+            ask_to_stop(daemon)?;
         }
         std::thread::sleep(STEP);
+    }
+}
+
+/// By ourselves, or through sudo as it was started: then the child is sudo, which passes the signal on.
+fn ask_to_stop(daemon: &Child) -> Result<()> {
+    if is_root() {
+        let pid = i32::try_from(daemon.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+            .context("the daemon's pid")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).context("cannot stop the daemon")
+    } else {
+        must(
+            Command::new("sudo")
+                .args(["kill", "-TERM"])
+                .arg(daemon.id().to_string()),
+        )
     }
 }

@@ -145,6 +145,10 @@ const STEPS: &[Step] = &[
         run: || vm::matrix(&vm::Arguments::usual()).unwrap_or_else(|error| function(|| Err(error))),
     },
     Step {
+        name: "overhead",
+        run: || function(vm::overhead::short),
+    },
+    Step {
         name: "fuzz",
         run: || fuzz::smoke(FUZZ_SMOKE),
     },

@@ -191,7 +191,7 @@ fn one(
     image: &Image,
     arguments: &Arguments,
 ) -> Result<Outcome> {
-    let mut plan = Tests::plan(kernel, arguments.filter.as_deref());
+    let mut plan = tests.plan(kernel, arguments.filter.as_deref());
     let churn = arguments.churn.map(|count| format!("KAMS_CHURN={count}"));
     for program in &mut plan {
         program.environment.extend(churn.clone());

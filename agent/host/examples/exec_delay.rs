@@ -54,6 +54,9 @@ fn main() {
                         start_ns: report.start_ns,
                         parent: report.ppid,
                         far_ino: [report.fds[0].far_ino(), report.fds[1].far_ino()],
+                        relay: true,
+                        confine: None,
+                        follow: false,
                     });
                 }
                 if execs.send((report.time_ns, now)).is_err() {

@@ -52,7 +52,8 @@ impl Marks {
     /// The endpoint mark is a trial.
     pub const PROBATION: Self = Self(kams_sensor_abi::marks::PROBATION);
 
-    /// What this endpoint starts is held at its exec, while an [`crate::inject::Injector`] runs.
+    /// What this endpoint starts is held at its exec, while an [`crate::inject::Injector`] runs. Of a process that is no
+    /// endpoint (a launcher): so is each image that it or a fork of it runs, until the mark is taken away.
     pub const ARMED: Self = Self(kams_sensor_abi::marks::ARMED);
     /// A relay stands between this process and the agent; set by the injector.
     pub const RELAYED: Self = Self(kams_sensor_abi::marks::RELAYED);

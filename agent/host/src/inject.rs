@@ -13,10 +13,12 @@
 #[cfg_attr(not(target_arch = "x86_64"), path = "inject/unsupported.rs")]
 mod arch;
 mod calls;
+mod confine;
 mod descriptors;
 mod image;
 mod limit;
 mod ptrace;
+mod status;
 mod target;
 mod thread;
 mod wake;
@@ -27,9 +29,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::control::SensorControl;
+use crate::filter::Filter;
 use crate::options::SensorError;
 
-/// A held process that a relay is to be put before.
+/// A held process, and what is to be done to it: a relay put before it, a filter put on it, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Process id.
@@ -41,6 +44,37 @@ pub struct Target {
     /// Inode numbers of the agent's ends, where they are sockets of their own ([`crate::FdShape::far_ino`] of descriptors
     /// 0 and 1; 0 for unknown): copies of them in the target are replaced too.
     pub far_ino: [u64; 2],
+    /// Put a relay before it. Without this and without a filter there is nothing to ask for.
+    pub relay: bool,
+    /// Put a filter on it, after the relay.
+    pub confine: Option<Confine>,
+    /// It launches the server: what it and its forks run next is held too ([`crate::Marks::ARMED`]). Otherwise a filter
+    /// ends that.
+    pub follow: bool,
+}
+
+/// A filter of system calls for a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confine {
+    /// The filter.
+    pub filter: Filter,
+    /// Where it cannot be installed, the process is killed before it runs.
+    pub required: bool,
+}
+
+/// What became of a filter.
+#[derive(Debug)]
+pub enum Confined {
+    /// It holds, for this process and all that it starts.
+    Filtered {
+        /// The only descriptor by which its questions are answered, of a filter that asks. Closed, every question is
+        /// answered with ENOSYS.
+        listener: Option<OwnedFd>,
+        /// `no_new_privs` had to be set: set-user-id programs and file capabilities have no effect below this process.
+        no_new_privs: bool,
+    },
+    /// The kernel refused; the error number. EBUSY: there is a listener already, in a container for example.
+    Failed(i32),
 }
 
 /// Kind of a server's stream; the relay keeps it.
@@ -82,6 +116,11 @@ pub struct Ends {
     pub to_server: OwnedFd,
     /// What the server writes: read it.
     pub from_server: OwnedFd,
+    /// Inode numbers of the server's new standard input and output, by which those that inherit them are known; 0 for
+    /// unknown.
+    pub server_ino: [u64; 2],
+    /// What became of the filter, where one was asked for.
+    pub confined: Option<Confined>,
     /// Standard error was the same file as standard output, and was replaced with it: what the server writes there
     /// comes through `from_server` too.
     pub stderr_shared: bool,
@@ -112,6 +151,8 @@ pub enum Refusal {
     Failed(i32),
     /// A step failed after the first replacement: the process was killed.
     Killed,
+    /// A filter that was required could not be installed: the process was killed.
+    Unfiltered,
     /// Nobody had said in time what is to become of it.
     Unclaimed,
     /// This machine's architecture is not supported.
@@ -132,6 +173,7 @@ impl Refusal {
             Self::Late => "late",
             Self::Failed(_) => "failed",
             Self::Killed => "killed",
+            Self::Unfiltered => "unfiltered",
             Self::Unclaimed => "unclaimed",
             Self::Unsupported => "unsupported",
         }
@@ -139,7 +181,7 @@ impl Refusal {
 
     /// Whether the process was killed; else it runs, without a relay.
     pub const fn is_fatal(self) -> bool {
-        matches!(self, Self::Killed)
+        matches!(self, Self::Killed | Self::Unfiltered)
     }
 }
 
@@ -148,6 +190,15 @@ impl Refusal {
 pub enum Outcome {
     /// It runs, and its streams are ours.
     Injected(Box<Ends>),
+    /// It runs, and only a filter had been asked for.
+    Confined {
+        /// Process id.
+        pid: u32,
+        /// Its start, CLOCK_BOOTTIME ns.
+        start_ns: u64,
+        /// What became of the filter.
+        confined: Confined,
+    },
     /// There is no relay before it.
     Refused {
         /// Process id.
@@ -227,7 +278,7 @@ impl Injector {
         })
     }
 
-    /// Puts a relay before a held process. The answer comes as an [`Outcome`].
+    /// Puts a relay before a held process, or a filter on it. The answer comes as an [`Outcome`].
     pub fn inject(&self, target: Target) {
         self.requests.send(thread::Request::Inject(target));
     }

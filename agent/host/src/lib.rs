@@ -10,6 +10,7 @@ pub mod clock;
 mod control;
 pub mod doctor;
 mod event;
+pub mod filter;
 mod functions;
 mod heartbeat;
 pub mod hold;
@@ -20,6 +21,7 @@ mod loader;
 mod losses;
 mod marks;
 pub mod memory;
+pub mod netblock;
 pub mod offsets;
 mod options;
 mod order;
@@ -44,7 +46,9 @@ pub use event::{
     StreamKey, far_keys,
 };
 pub use losses::{ForcedStage, LossCount};
-pub use options::{BACKEND_ENV, Backend, OBJECT_ENV, RING_MAX, RING_MIN, SensorError, SensorOptions};
+pub use options::{
+    BACKEND_ENV, Backend, OBJECT_ENV, RING_MAX, RING_MIN, RING_USUAL, SensorError, SensorOptions,
+};
 pub use programs::PayloadMethod;
 pub use queue::SensorEvents;
 pub use sensor::Sensor;

@@ -1,7 +1,7 @@
 //! From options to loaded maps and programs.
 
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
@@ -14,7 +14,7 @@ use crate::btf::{self, Btf};
 use crate::heartbeat::Heartbeat;
 use crate::hold::{self, HoldTable};
 use crate::iterators;
-use crate::marks::MarkTable;
+use crate::marks::{self, MarkTable};
 use crate::offsets;
 use crate::options::{Backend, RING_MAX, RING_MIN, SensorError, SensorOptions};
 use crate::placeholder;
@@ -94,13 +94,15 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
     let types = kernel_btf()?;
     let offsets = offsets::resolve(&types)?;
     let iterators = iterators::resolve(&types);
+    raise_memlock();
+    let marks_map = marks::create()?;
     placeholder::fill(&mut object, &types, options.force_bounded);
+    placeholder::place_marks(&mut object, marks_map.as_raw_fd().cast_unsigned());
     let slots = if options.backend == Backend::Auto {
         SLOTS
     } else {
         1
     };
-    raise_memlock();
     let mut ebpf = EbpfLoader::new()
         .override_global(OFFSETS_SYMBOL, &offsets, true)
         .override_global(
@@ -118,8 +120,7 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
             remedy: "run `kams doctor`; if it names nothing, please report the kernel's version",
         })?;
     let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(|error| map_error("EVENTS", &error))?;
-    let marks_map = take(&mut ebpf, "MARKS")?;
-    let marks = map_marks(&marks_map)?;
+    let marks = MarkTable::map(marks_map.as_fd())?;
     let streams: HashMap<MapData, StreamKey, StreamValue> = take(&mut ebpf, "STREAMS")?
         .try_into()
         .map_err(|error| map_error("STREAMS", &error))?;
@@ -164,7 +165,7 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
     })
 }
 
-fn kernel_btf() -> Result<Btf, SensorError> {
+pub(crate) fn kernel_btf() -> Result<Btf, SensorError> {
     match Btf::of_running_kernel() {
         Ok(parsed) => Ok(parsed?),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(SensorError::NoBtf {
@@ -179,7 +180,7 @@ fn kernel_btf() -> Result<Btf, SensorError> {
 
 /// Locked-memory accounting of BPF maps ended with kernel 5.11; before, the default limit of 64 KiB is too small.
 /// Where raising is not permitted the limit may still be enough, and if not, loading says so.
-fn raise_memlock() {
+pub(crate) fn raise_memlock() {
     let limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
@@ -188,7 +189,7 @@ fn raise_memlock() {
     let _best_effort = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
 }
 
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -213,11 +214,4 @@ fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, SensorErr
         detail: "the kernel object does not hold it".into(),
         remedy: "rebuild the object with `cargo xtask ebpf`",
     })
-}
-
-fn map_marks(map: &aya::maps::Map) -> Result<MarkTable, SensorError> {
-    let aya::maps::Map::Array(data) = map else {
-        return Err(map_error("MARKS", &std::io::Error::from(ErrorKind::InvalidData)));
-    };
-    MarkTable::map(data.fd().as_fd())
 }

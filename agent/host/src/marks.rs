@@ -5,7 +5,7 @@
 //! atomic against ours: a bit set in that very moment can be lost. Every exec is reported, so whoever sets marks
 //! decides again on that report.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,6 +13,56 @@ use kams_sensor_abi::marks::MARKS_LEN;
 
 use crate::event::Marks;
 use crate::options::SensorError;
+
+/// Makes the table: an array map of one value that can be mapped. The descriptor must stay open as long as programs
+/// that name it may be loaded.
+pub(crate) fn create() -> Result<OwnedFd, SensorError> {
+    const BPF_MAP_CREATE: libc::c_long = 0;
+    const BPF_MAP_TYPE_ARRAY: u32 = 2;
+    const BPF_F_MMAPABLE: u32 = 1 << 10;
+
+    /// The begin of the kernel's `union bpf_attr` for this command, a stable interface.
+    #[repr(C)]
+    struct Attributes {
+        map_type: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        map_flags: u32,
+        inner_map_fd: u32,
+        numa_node: u32,
+        map_name: [u8; 16],
+    }
+    let attributes = Attributes {
+        map_type: BPF_MAP_TYPE_ARRAY,
+        key_size: 4,
+        value_size: u32::try_from(MARKS_LEN).unwrap_or(u32::MAX),
+        max_entries: 1,
+        map_flags: BPF_F_MMAPABLE,
+        inner_map_fd: 0,
+        numa_node: 0,
+        map_name: *b"MARKS\0\0\0\0\0\0\0\0\0\0\0",
+    };
+    // SAFETY: BPF_MAP_CREATE reads `attributes`, whose size is given, and writes nothing.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_MAP_CREATE,
+            &raw const attributes,
+            size_of::<Attributes>(),
+        )
+    };
+    let failed = |source| SensorError::Io {
+        what: "cannot make the table of process marks",
+        source,
+    };
+    let fd = i32::try_from(result).map_err(|_out_of_range| failed(std::io::ErrorKind::InvalidData.into()))?;
+    if fd < 0 {
+        return Err(failed(std::io::Error::last_os_error()));
+    }
+    // SAFETY: a fresh descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
 
 /// The mapped table.
 #[derive(Debug)]

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// Ring buffer size that is enough for most hosts, bytes. The kernel maps it twice, and all of that counts as the
+/// process's memory.
+pub const RING_USUAL: u32 = 16 * 1024 * 1024;
 /// Least ring buffer size that is accepted, bytes: room for sixteen full chunks and a burst of exec records.
 pub const RING_MIN: u32 = 1024 * 1024;
 /// Most ring buffer size that is accepted, bytes.
@@ -111,7 +114,7 @@ pub enum SensorError {
     },
     /// Unusable ring size.
     #[error(
-        "ring buffer of {bytes} bytes cannot be used: it must be a power of two from {RING_MIN} to {RING_MAX}; the default is 67108864"
+        "ring buffer of {bytes} bytes cannot be used: it must be a power of two from {RING_MIN} to {RING_MAX}; the default is {RING_USUAL}"
     )]
     RingSize {
         /// The size asked for.

@@ -1,9 +1,11 @@
-//! Replaces the object's placeholders by calls of this kernel's functions, before the kernel sees the programs.
+//! Replaces the object's placeholders by calls of this kernel's functions, and by the place of the table of process
+//! marks, before the kernel sees the programs.
 //!
 //! aya 0.14 cannot resolve calls of kernel functions. The kernel side holds calls of helpers that do not exist in
-//! their place ([`kams_sensor_abi::placeholder`]), one instruction each.
+//! their place ([`kams_sensor_abi::placeholder`]), one instruction each. Nor can aya give a program the address of a
+//! map's value, except where the map is a section of the object, and then not one that can be mapped.
 
-use kams_sensor_abi::placeholder::{PREEMPT_DISABLE, PREEMPT_ENABLE};
+use kams_sensor_abi::placeholder::{MARKS_HALF, PREEMPT_DISABLE, PREEMPT_ENABLE};
 
 use crate::btf::Btf;
 
@@ -38,6 +40,28 @@ pub(crate) fn fill(object: &mut [u8], btf: &Btf, old_kernel: bool) {
             if word == placeholder {
                 *word = *instruction;
             }
+        }
+    }
+}
+
+/// Writes the table of process marks, by its descriptor, into every program that loads its address.
+pub(crate) fn place_marks(object: &mut [u8], marks: u32) {
+    /// `rN = constant ll`, first and second instruction; the register's number is in the second byte.
+    const LOAD: [u8; 2] = [0x18, 0];
+    /// `BPF_PSEUDO_MAP_VALUE`, in the upper half of the second byte of the first: the address of the value of the map
+    /// with this descriptor, plus the second half.
+    const MAP_VALUE: u8 = 0x20;
+    let half = MARKS_HALF.to_le_bytes();
+    let (words, _rest) = object.as_chunks_mut::<8>();
+    for at in 1..words.len() {
+        let Some([first, second]) = words.get_mut(at - 1..=at) else {
+            continue;
+        };
+        let is_load = first[0] == LOAD[0] && first[1] & 0xf0 == 0 && second[..4] == [0; 4];
+        if is_load && first[4..] == half && second[4..] == half {
+            first[1] |= MAP_VALUE;
+            first[4..].copy_from_slice(&marks.to_le_bytes());
+            second[4..].fill(0);
         }
     }
 }
@@ -103,9 +127,27 @@ mod tests {
     }
 
     #[test]
+    fn the_table_of_marks_is_written_into_loads_of_its_address() {
+        let half = u64::from(MARKS_HALF);
+        let load = |register: u64| [0x18 | register << 8 | half << 32, half << 32];
+        let other = [0x18 | 5 << 32, 0];
+        let before = [load(3), other, load(0)].concat();
+        let mut bytes: Vec<u8> = before.iter().flat_map(|word| word.to_le_bytes()).collect();
+        place_marks(&mut bytes, 7);
+        let placed = |register: u64| [0x2018 | register << 8 | 7 << 32, 0];
+        assert_eq!(words(&bytes), [placed(3), other, placed(0)].concat());
+    }
+
+    #[test]
     fn the_embedded_object_holds_placeholders() {
-        let mut bytes = crate::loader::embedded_object().to_vec();
+        let embedded = crate::loader::embedded_object();
+        let mut bytes = embedded.to_vec();
         fill(&mut bytes, &types(&[]), false);
-        assert_ne!(bytes, crate::loader::embedded_object());
+        assert_ne!(bytes, embedded);
+        let filled = bytes.clone();
+        place_marks(&mut bytes, 7);
+        assert_ne!(bytes, filled);
+        let half = MARKS_HALF.to_le_bytes();
+        assert!(!bytes.windows(4).any(|window| window == half), "none is left");
     }
 }

@@ -1,10 +1,10 @@
 //! The kernel programs: loading, attaching, detaching, and what the kernel counts about them.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aya::Ebpf;
-use aya::maps::{Array, Map, MapData};
+use aya::maps::{Array, MapData};
 use aya::programs::raw_trace_point::RawTracePointLinkId;
 use aya::programs::{FExit, Iter, ProgramError, RawTracePoint};
 use kams_sensor_abi::function::DUTY_ALL;
@@ -66,7 +66,7 @@ struct Loaded {
     at_exit: Option<AtExit>,
     duties: Array<MapData, u64>,
     /// A map must stay open as long as programs that name it may be loaded.
-    _marks: Map,
+    _marks: OwnedFd,
     /// Payload programs are attached.
     on: bool,
     /// Everything was unloaded.
@@ -147,7 +147,7 @@ impl Programs {
     pub(crate) fn load(
         mut ebpf: Ebpf,
         duties: Array<MapData, u64>,
-        marks: Map,
+        marks: OwnedFd,
         terms: &Terms<'_>,
     ) -> Result<Self, SensorError> {
         for (name, tracepoint) in LIFECYCLE {

@@ -10,6 +10,7 @@ use crate::loader;
 use crate::losses::UserLosses;
 use crate::options::{SensorError, SensorOptions};
 use crate::order::Order;
+use crate::priority;
 use crate::queue::{self, SensorEvents};
 use crate::ring::{Reader, SkippedRuns, Told};
 use crate::selftest;
@@ -85,7 +86,12 @@ impl Sensor {
         };
         selftest::prove(&control, &mut reader)?;
         control.0.proved.store(true, Ordering::Release);
-        let reader = thread("kams-sensor", move || reader.run())?;
+        let reader = thread("kams-sensor", move || {
+            if let Err(error) = priority::first_in_line() {
+                tracing::warn!(%error, "the ring's reader has no real-time priority: it may fill on a busy host");
+            }
+            reader.run();
+        })?;
         let sweeper = thread("kams-sweep", move || sweeper.run())?;
         Ok((
             Self {

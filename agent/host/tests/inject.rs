@@ -5,6 +5,9 @@
 #[path = "inject/death.rs"]
 mod death;
 #[cfg(test)]
+#[path = "inject/filters.rs"]
+mod filters;
+#[cfg(test)]
 #[path = "inject/images.rs"]
 mod images;
 #[cfg(test)]

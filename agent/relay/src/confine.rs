@@ -43,13 +43,44 @@ const ALLOWED: &[&str] = &[
     "exit_group",
 ];
 
+/// Further calls of the process that answers the questions of servers' filters.
+const OF_HOLDER: &[&str] = &["accept4", "getsockopt"];
+/// The requests of a filter's listener: all that `ioctl` is for (`SECCOMP_IOCTL_NOTIF_RECV` and `_SEND`).
+const LISTENER: [u64; 2] = [0xc050_2100, 0xc018_2101];
+
+/// `SECCOMP_GET_NOTIF_SIZES`.
+const GET_NOTIF_SIZES: u64 = 3;
+
 /// AF_UNIX: the way to the engine.
 const UNIX: u64 = 1;
 /// PROT_EXEC.
 const EXECUTE: u64 = 4;
 
-/// Confines this process from here on.
+/// Confines this process from here on, as a relay.
 pub fn confine() -> Result<(), SeccompError> {
+    relay()?.load()
+}
+
+/// Confines this process from here on, as the holder of listeners.
+pub fn confine_holder() -> Result<(), SeccompError> {
+    // The library asks once what the kernel can do, with calls that are not on the list.
+    libseccomp::get_api();
+    let mut filter = relay()?;
+    for name in OF_HOLDER {
+        filter.add_rule(ScmpAction::Allow, ScmpSyscall::from_name(name)?)?;
+    }
+    // The library asks again how long a question is.
+    let sizes = ScmpArgCompare::new(0, ScmpCompareOp::MaskedEqual(0xffff_ffff), GET_NOTIF_SIZES);
+    filter.add_rule_conditional(ScmpAction::Allow, ScmpSyscall::from_name("seccomp")?, &[sizes])?;
+    let ioctl = ScmpSyscall::from_name("ioctl")?;
+    for request in LISTENER {
+        let only = ScmpArgCompare::new(1, ScmpCompareOp::MaskedEqual(0xffff_ffff), request);
+        filter.add_rule_conditional(ScmpAction::Allow, ioctl, &[only])?;
+    }
+    filter.load()
+}
+
+fn relay() -> Result<ScmpFilterContext, SeccompError> {
     let mut filter = ScmpFilterContext::new(ScmpAction::KillProcess)?;
     for name in ALLOWED {
         match *name {
@@ -65,5 +96,5 @@ pub fn confine() -> Result<(), SeccompError> {
     }
     let to_engine = ScmpArgCompare::new(0, ScmpCompareOp::MaskedEqual(0xffff_ffff), UNIX);
     filter.add_rule_conditional(ScmpAction::Allow, ScmpSyscall::from_name("socket")?, &[to_engine])?;
-    filter.load()
+    Ok(filter)
 }

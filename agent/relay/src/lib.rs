@@ -11,6 +11,7 @@ pub mod denial;
 pub mod end;
 pub mod fail;
 mod held;
+pub mod holder;
 pub mod identity;
 mod lane;
 mod link;
@@ -21,6 +22,7 @@ pub mod relay;
 pub mod wire;
 
 pub use fail::FailMode;
+pub use holder::client::HolderClient;
 pub use link::{Connector, reaches};
 pub use pool::{PoolError, RelayHandle, RelayPool};
 pub use relay::{Ends, Relay, Settings};

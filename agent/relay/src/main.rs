@@ -1,4 +1,4 @@
-//! `kams-relay pool`, `kams-relay worker`: see [`kams_relay::pool`].
+//! `kams-relay pool`, `kams-relay worker`: see [`kams_relay::pool`]. `kams-relay holder`: see [`kams_relay::holder`].
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -6,13 +6,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
 use kams_relay::relay::LIMIT;
-use kams_relay::{Connector, Relay, Settings, confine, identity, pool};
+use kams_relay::{Connector, Relay, Settings, confine, holder, identity, pool};
 
 fn main() -> ExitCode {
     let role = std::env::args().nth(1);
     let ended = match role.as_deref() {
         Some("pool") => run_pool(),
         Some("worker") => run_worker(),
+        Some("holder") => run_holder(),
         _ => {
             say("a part of kamsd, started by it");
             return ExitCode::from(2);
@@ -38,7 +39,8 @@ fn task_socket() -> std::io::Result<OwnedFd> {
 }
 
 fn run_pool() -> std::io::Result<()> {
-    pool::serve(&task_socket()?, &std::env::current_exe()?)
+    let group = std::env::args_os().nth(2).map(std::path::PathBuf::from);
+    pool::serve(&task_socket()?, &std::env::current_exe()?, group.as_deref())
 }
 
 fn run_worker() -> std::io::Result<()> {
@@ -60,4 +62,14 @@ fn run_worker() -> std::io::Result<()> {
     let mut relay = Relay::new(ends, settings, Connector::Path(start.engine))?;
     confine::confine().map_err(std::io::Error::other)?;
     relay.run().map(drop)
+}
+
+fn run_holder() -> std::io::Result<()> {
+    let door = task_socket()?;
+    identity::drop_privilege()?;
+    let null = std::fs::File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    drop(null);
+    confine::confine_holder().map_err(std::io::Error::other)?;
+    holder::serve(&door)
 }

@@ -45,16 +45,31 @@ impl ApiError {
     }
 }
 
+/// Where that is listed which was not found.
+fn list_of(what: &str) -> &'static str {
+    let lists = [
+        ("run on record", "`kams runs list` shows the runs"),
+        (
+            "living run",
+            "`kams runs list` shows the runs and which of them are live",
+        ),
+        ("restriction", "`kams restrictions list` shows those in force"),
+        ("request for approval", "`kams approvals list` shows the requests"),
+        ("exception", "`kams exceptions list` shows them"),
+    ];
+    lists.into_iter().find(|(name, _)| what.starts_with(name)).map_or(
+        "`kams servers` and `kams tools` list what there is",
+        |(_, list)| list,
+    )
+}
+
 impl From<BackendError> for ApiError {
     fn from(error: BackendError) -> Self {
         let message = error.to_string();
         match error {
-            BackendError::NotFound { .. } => Self::new(
-                StatusCode::NOT_FOUND,
-                "not_found",
-                message,
-                "`kams servers` and `kams tools` list what there is",
-            ),
+            BackendError::NotFound { what } => {
+                Self::new(StatusCode::NOT_FOUND, "not_found", message, list_of(&what))
+            }
             BackendError::Invalid { remedy, .. } => Self::invalid(message, &remedy),
             BackendError::Refused { remedy, .. } => {
                 Self::new(StatusCode::CONFLICT, "refused", message, &remedy)

@@ -13,6 +13,7 @@ use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
 use kams_agent::engine::backend::calls::Ingest;
 use kams_agent::engine::counter::Counter;
+use kams_agent::engine::counter::tokenizer::{self, Tokenizer};
 use kams_agent::engine::enforce::{Enforcement, RelaySink};
 use kams_agent::engine::judge::Judge;
 use kams_agent::engine::judging::Judging;
@@ -33,6 +34,7 @@ use kams_agent::{salt, watchdog};
 use kams_export::metrics::{LabelLimits, Metrics};
 use kams_export::view::Time;
 use kams_policy::Policy;
+use kams_relay::HolderClient;
 use kams_store::{Retention, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -50,16 +52,29 @@ struct Arguments {
     /// Check the configuration, print what it says, and end.
     #[arg(long)]
     check_config: bool,
-    /// Let go processes that a daemon which has died was holding at their start, and end. For service managers.
+    /// Let go what a daemon which has died has left: processes held at their start, and servers cut off the network
+    /// (unless a service manager says by SERVICE_RESULT that kamsd failed and is to follow). For service managers.
     #[arg(long)]
     heal: bool,
+    /// With --heal: servers stay cut off, because kamsd starts now.
+    #[arg(long, requires = "heal")]
+    keep_blocks: bool,
     /// Watch this host; otherwise, watch over the process that does.
     #[arg(long, hide = true)]
     worker: bool,
+    /// Count the tokens of JSON texts on standard input, one a line.
+    #[arg(long, hide = true)]
+    count_tokens: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.count_tokens {
+        return match tokenizer::serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(2),
+        };
+    }
     let sources = arguments.config.map_or_else(Sources::installed, Sources::file);
     if arguments.check_config {
         return check(&sources);
@@ -76,6 +91,9 @@ fn main() -> ExitCode {
                 complain(&format!(
                     "kamsd: {healed} held processes run again, without a relay"
                 ));
+            }
+            if !arguments.keep_blocks && !watchdog::is_to_follow() && watchdog::heal_network(&name) {
+                complain("kamsd: servers that were cut off may use the network again");
             }
             return ExitCode::SUCCESS;
         }
@@ -167,9 +185,13 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         labels,
     )?);
     let instance = format!("{:x}-{:x}", started.unix_nanos(), std::process::id());
-    let feed = Feed::new(config.events, instance);
+    let feed = Feed::new(config.events, instance.clone());
     let registry = Arc::new(Registry::default());
-    let counter = Counter::start(Arc::clone(&registry), Arc::clone(&metrics))?;
+    let counter = Counter::start(
+        Arc::clone(&registry),
+        Arc::clone(&metrics),
+        Tokenizer::child("--count-tokens"),
+    )?;
     let live = Live {
         registry,
         feed,
@@ -204,6 +226,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let rules = Arc::new(rules);
     let mut judge = Judge::new(Arc::clone(&rules), salt, Some(Arc::clone(&store)));
     let missing = judge.gate.missing().clone();
+    let cut_offs = judge.gate.cut_offs();
     let current = Arc::new(ArcSwap::from_pointee(config.clone()));
     let (commands, queue) = mpsc::channel(64);
     let desk = worker::start(rules.waste().clone(), commands.clone(), Arc::clone(&metrics))?;
@@ -214,6 +237,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     ));
     let senders = Arc::new(Senders::new(Arc::clone(&live.registry)));
     let receiver = telemetry_receiver(&config);
+    let known = Arc::clone(&store);
     let in_force = Arc::new(PolicyInForce::new(
         policy.clone(),
         rules,
@@ -238,14 +262,17 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let (stop, stopped) = watch::channel(false);
     let door = config.admin.socket.with_file_name("relay.sock");
     let own = kams_relay::identity::uid();
-    let of_host = Arc::clone(&shared);
-    let effects = Box::new(move |effect| carry_out(effect, &of_host));
-    let relays = Relays::listen(&door, Some(own), &live, effects)
+    let to_engine = commands.clone();
+    let effects = Box::new(move |effect| carry_out(effect, &to_engine));
+    let relays = Relays::listen(&door, (own, &instance), &live, effects)
         .with_context(|| format!("relays cannot be served at {}", door.display()))?;
     let enforcement = Enforcement {
         policy: in_force.policy(),
         pin: pin_folder(&config),
-        relays: relay_pool(&door),
+        relays: relay_pool(&door, &instance),
+        store: Some(known),
+        cut_offs,
+        holder: holder(&config),
     };
     let engine = start_engine(config, live, shared, judge, relays, enforcement, queue).await?;
     if let Err(error) = watch_policy(&in_force, stopped.clone()) {
@@ -306,8 +333,8 @@ fn telemetry_receiver(config: &Config) -> Option<Receiver> {
 }
 
 /// The pool of relays; without it servers are watched, and nothing is refused.
-fn relay_pool(door: &std::path::Path) -> Option<Box<dyn RelaySink>> {
-    match Pool::new(door) {
+fn relay_pool(door: &std::path::Path, instance: &str) -> Option<Box<dyn RelaySink>> {
+    match Pool::new(door, instance) {
         Ok(pool) => Some(Box::new(pool)),
         Err(error) => {
             tracing::error!("no relays, so nothing can be enforced: {error}");
@@ -316,26 +343,30 @@ fn relay_pool(door: &std::path::Path) -> Option<Box<dyn RelaySink>> {
     }
 }
 
+/// The way to who answers the questions of servers' filters.
+fn holder(config: &Config) -> Option<HolderClient> {
+    let program = std::env::current_exe().ok()?.with_file_name("kams-relay");
+    let door = config.admin.socket.with_file_name("seccomp.sock");
+    Some(HolderClient::new(&program, &door))
+}
+
 /// What policy wants done beyond messages, as far as it is not the relay's own.
-fn carry_out(effect: Effect, shared: &Shared) {
+fn carry_out(effect: Effect, engine: &mpsc::Sender<Command>) {
     match effect {
-        // Its relay has ended both streams. A wrapped server is killed by its parent; one that we put a relay before by us.
-        Effect::KillServer { server_id, pid } => {
-            let ours =
-                |sensor: kams_host::SensorControl| sensor.marks(pid).contains(kams_host::Marks::RELAYED);
-            let killed = shared.sensor().is_some_and(ours)
-                && kams_host::procs::stat(pid).is_some_and(|stat| {
-                    let start = stat.start_ticks.saturating_mul(kams_host::clock::NS_PER_TICK);
-                    kams_host::hold::kill(pid, start)
-                });
+        // Its relay ends both streams. A wrapped server is killed by its parent; one that we know by its start
+        // by us, also where no relay stands.
+        Effect::KillServer {
+            server_id,
+            pid,
+            start,
+        } => {
+            let killed = start != 0 && kams_host::hold::kill_tree(pid, start);
             tracing::warn!(server_id, pid, killed, "policy ended a server");
         }
         Effect::CutNetwork { server_id, pid } => {
-            tracing::error!(
-                server_id,
-                pid,
-                "policy wants this server off the network, which this version cannot do; its calls are refused"
-            );
+            tracing::warn!(server_id, pid, "policy cuts a server off the network");
+            // The engine never waits for this thread. Where it has ended, the daemon ends too.
+            drop(engine.blocking_send(Command::CutNetwork(server_id)));
         }
     }
 }

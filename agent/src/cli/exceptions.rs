@@ -26,7 +26,7 @@ pub enum Exceptions {
 #[derive(Debug, clap::Args)]
 pub struct Accepted {
     /// Findings with this fingerprint (`kams findings -o json` shows it).
-    #[arg(long, value_name = "FINGERPRINT", required_unless_present = "matching")]
+    #[arg(long, value_name = "FINGERPRINT", required_unless_present = "matching", value_parser = fingerprint)]
     fingerprint: Option<String>,
     /// Findings that match: a key of `match` in the policy with its value, or several values with commas; may be
     /// given more than once, and each must hold.
@@ -41,6 +41,16 @@ pub struct Accepted {
     /// Its last day (in UTC), or a time in RFC 3339.
     #[arg(long, value_name = "DAY")]
     expires: String,
+}
+
+/// What no finding has would be an exception that is listed and accepts nothing.
+fn fingerprint(text: &str) -> Result<String, String> {
+    let digits = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if text.len() == 16 && digits {
+        Ok(text.to_owned())
+    } else {
+        Err("a fingerprint is 16 hexadecimal digits, as `kams findings -o json` shows them".to_owned())
+    }
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use kams_export::text::visible;
 use kams_export::view::SCHEMA;
-use kams_policy::{Policy, Problem, run_tests, schema};
+use kams_policy::{Mode, Policy, Problem, run_tests, schema};
 use serde_json::{Value, json};
 
 use super::client::Client;
@@ -39,7 +39,7 @@ pub enum PolicyCommand {
     Explain {
         /// Number or fingerprint of a finding, or a file of findings as JSON lines (`-`: standard input).
         finding: String,
-        /// Judge by this policy [default: the installed one].
+        /// Judge by this policy [default: the one kamsd judges by; for a file of findings the installed one].
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
     },
@@ -101,7 +101,10 @@ pub(super) async fn online(
         PolicyCommand::Reload => reload(client, out).await?,
         PolicyCommand::Show => show(client, out).await?,
         PolicyCommand::Explain { finding, policy } => {
-            let rules = load(policy.as_deref())?;
+            let rules = match policy {
+                Some(file) => load(Some(file))?,
+                None => in_force(client).await?,
+            };
             let exceptions = exceptions::added(client).await?;
             explain::records(&explain::ask(client, finding).await?, &rules, &exceptions, out)?;
         }
@@ -114,6 +117,35 @@ fn load(file: Option<&std::path::Path>) -> Result<Policy, CliError> {
     text::of(file)?
         .load()
         .map_err(|problems| text::refused(&problems))
+}
+
+/// The policy that kamsd judges by, from its file; where that file says something else by now, a word about it.
+async fn in_force(client: &Client) -> Result<Policy, CliError> {
+    let answer: Value = client.get("/v1/query/policy").await?;
+    let word = |name: &str| {
+        let value = answer.get("policy").and_then(|policy| policy.get(name));
+        value.and_then(Value::as_str).unwrap_or_default()
+    };
+    let file = std::path::Path::new(word("name"));
+    let rules = load(file.is_absolute().then_some(file))?;
+    if rules.hash() != word("hash") {
+        say(
+            "kamsd judges by another policy than the file holds now; see `kams policy show` and `kams status`",
+        );
+    }
+    let mode = [Mode::Observe, Mode::Enforce]
+        .into_iter()
+        .find(|mode| mode.name() == word("mode"));
+    Ok(match mode {
+        Some(mode) => rules.with_default_mode(mode),
+        None => rules,
+    })
+}
+
+/// Rules of documents.
+fn run_level(policy: &Policy) -> usize {
+    let documents = policy.runs().documents.iter();
+    documents.map(|document| document.rules.len()).sum()
 }
 
 fn check(text: &Text, out: &mut Out) -> Result<Ended, CliError> {
@@ -129,6 +161,7 @@ fn check(text: &Text, out: &mut Out) -> Result<Ended, CliError> {
             "valid": policy.is_some(),
             "hash": policy.map(Policy::hash),
             "rules": policy.map(|policy| policy.rules().len()),
+            "run_level_rules": policy.map(run_level),
             "problems": problems.iter().map(problem).collect::<Vec<_>>(),
         }))?;
     } else {
@@ -138,8 +171,9 @@ fn check(text: &Text, out: &mut Out) -> Result<Ended, CliError> {
         let name = visible(&text.name);
         match policy {
             Some(policy) => say(&format!(
-                "{name}: {} rules, mode {}, {} warnings",
+                "{name}: {} rules, {} run-level rules in documents, mode {}, {} warnings",
                 policy.rules().len(),
+                run_level(policy),
                 policy.mode().name(),
                 problems.len()
             )),

@@ -382,18 +382,20 @@ fn write(path: &Path, text: Option<&str>) -> Result<(), CliError> {
             _ => Ok(()),
         };
     };
-    let mode = fs::symlink_metadata(path).map_or(0o644, |meta| meta.mode() & 0o777);
-    place(path, text, mode).map_err(failed)
+    let meta = fs::symlink_metadata(path).ok();
+    let mode = meta.as_ref().map_or(0o644, |meta| meta.mode() & 0o777);
+    place(path, text, mode, meta.map(|meta| (meta.uid(), meta.gid()))).map_err(failed)
 }
 
 fn save(root: &Path, record: &Record) -> Result<(), CliError> {
     let path = Record::path(root);
     // Others' settings may hold secrets.
-    place(&path, &record.text(), 0o600).map_err(|error| input(path.display(), error))
+    place(&path, &record.text(), 0o600, None).map_err(|error| input(path.display(), error))
 }
 
-/// Writes beside and renames, so that nobody reads half a file. The folder must be root's alone.
-fn place(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+/// Writes beside and renames, so that nobody reads half a file. The folder must be root's alone. The file keeps the
+/// `owner` (user and group) of the one in whose place it comes.
+fn place(path: &Path, text: &str, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
     let meta = fs::metadata(folder)?;
@@ -407,6 +409,10 @@ fn place(path: &Path, text: &str, mode: u32) -> io::Result<()> {
         .create(true)
         .truncate(true)
         .open(&beside)?;
+    let made = file.metadata()?;
+    if let Some((uid, gid)) = owner.filter(|owner| *owner != (made.uid(), made.gid())) {
+        std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
+    }
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;

@@ -1,20 +1,26 @@
 //! Counts what tool definitions cost in the context, on a thread of its own: a tokenizer takes too long for the
 //! path of a verdict.
 
+pub mod tokenizer;
+
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
+use std::time::Duration;
 
-use kams_detect::cost::Definitions;
+use kams_detect::cost::{Definitions, rough_tokens};
 use kams_export::metrics::Metrics;
 
 use super::registry::Registry;
+use tokenizer::Tokenizer;
 
 /// Lists that may wait; more are left uncounted until the server lists again.
 const QUEUE: usize = 256;
 /// Servers whose running list is remembered.
 const SERVERS: usize = 4_096;
+/// After this long without a list the tokenizer's memory is given back. Agents start their servers together.
+const REST_AFTER: Duration = Duration::from_secs(5);
 
 struct Listed {
     server_id: u64,
@@ -37,11 +43,15 @@ impl std::fmt::Debug for Listed {
 
 impl Counter {
     /// Starts the thread; it ends with the last handle.
-    pub fn start(registry: Arc<Registry>, metrics: Arc<Metrics>) -> std::io::Result<Self> {
+    pub fn start(
+        registry: Arc<Registry>,
+        metrics: Arc<Metrics>,
+        tokenizer: Tokenizer,
+    ) -> std::io::Result<Self> {
         let (lists, queue) = sync_channel(QUEUE);
         thread::Builder::new()
             .name("definitions".to_owned())
-            .spawn(move || run(&queue, &registry, &metrics))?;
+            .spawn(move || run(&queue, &registry, &metrics, tokenizer))?;
         Ok(Self(lists))
     }
 
@@ -59,17 +69,36 @@ impl Counter {
     }
 }
 
-fn run(queue: &Receiver<Listed>, registry: &Registry, metrics: &Metrics) {
+fn run(queue: &Receiver<Listed>, registry: &Registry, metrics: &Metrics, mut tokenizer: Tokenizer) {
     let mut definitions = Definitions::default();
     let mut totals: HashMap<u64, u64> = HashMap::new();
-    while let Ok(Listed {
-        server_id,
-        server,
-        first,
-        raw,
-    }) = queue.recv()
-    {
-        let page: u64 = raw.iter().map(|text| definitions.tokens(text)).sum();
+    loop {
+        let Listed {
+            server_id,
+            server,
+            first,
+            raw,
+        } = match queue.recv_timeout(REST_AFTER) {
+            Ok(listed) => listed,
+            Err(RecvTimeoutError::Timeout) => {
+                tokenizer.rest();
+                match queue.recv() {
+                    Ok(listed) => listed,
+                    Err(_) => return,
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let mut count = |text: &str| {
+            tokenizer.count(text).unwrap_or_else(|error| {
+                tracing::warn!(%error, "no tokenizer: the cost of definitions is a rough estimate");
+                rough_tokens(text)
+            })
+        };
+        let page: u64 = raw
+            .iter()
+            .map(|text| definitions.tokens_by(text, &mut count))
+            .sum();
         if totals.len() >= SERVERS && !totals.contains_key(&server_id) {
             totals.clear();
         }

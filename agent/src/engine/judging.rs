@@ -12,22 +12,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 
+use kams_detect::Finding;
 use kams_detect::cost::Point;
 use kams_export::view::{EventKind, EventView, ServerState, Time};
 use kams_host::LossReason;
 use kams_mcp::session::Identity;
-use kams_mcp::{Direction, Nanos};
+use kams_mcp::{Direction, Nanos, Session};
 use kams_policy::Policy;
 use tokio::sync::oneshot;
 
 use super::backend::runs::Ask;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Party};
 use super::describe;
 use super::gate;
-use super::judge::Judge;
 use super::judge::decided::{Changed, DecideError, Decided, Verb};
 use super::judge::usage::Usage;
+use super::judge::{Case, Judge};
 use super::live::Live;
+use super::seccomp;
 use super::sink::Sink;
 use super::stream::Piece;
 use super::to_wall;
@@ -86,10 +88,21 @@ pub(super) enum Work {
     },
     /// What was found about wasted tokens.
     Waste(Output),
+    /// What the engine itself found about a server.
+    Found {
+        party: Box<Party>,
+        finding: Box<Finding>,
+    },
     /// Another policy.
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
     Gate(Ask),
+    /// `kams on` and `kams off`, and whom to tell once relays were told.
+    Switch {
+        on: bool,
+        event: Box<EventView>,
+        done: oneshot::Sender<Result<(), String>>,
+    },
     /// About a second has passed; what the kernel saw before this time, in nanoseconds since boot, has been handed on.
     Tick(Nanos),
 }
@@ -197,14 +210,19 @@ impl Bench {
             }
             return;
         };
+        let mut served = false;
         loop {
             // Relays first: an agent or a server waits for each answer.
-            self.serve(&mut relays, false);
+            if !std::mem::take(&mut served) {
+                self.serve(&mut relays, false);
+            }
             match queue.try_recv() {
                 Ok(work) if self.is_relayed(&work, &relays) => {}
                 Ok(work) => {
+                    self.tell_relays(&work, &mut relays);
                     let tick = matches!(work, Work::Tick(_) | Work::Policy(_) | Work::Gate(_));
                     self.work(work, state);
+                    relays.kill(self.judge.take_kills());
                     if tick {
                         relays.settle(&mut self.judge, &mut self.live);
                     }
@@ -216,13 +234,16 @@ impl Bench {
                     let last = queue.try_recv();
                     if last.is_err() {
                         self.serve(&mut relays, true);
+                        served = true;
                     }
                     state.asleep.store(false, Ordering::Release);
                     relays.woken();
                     if let Ok(work) = last
                         && !self.is_relayed(&work, &relays)
                     {
+                        self.tell_relays(&work, &mut relays);
                         self.work(work, state);
+                        relays.kill(self.judge.take_kills());
                     }
                 }
             }
@@ -234,6 +255,19 @@ impl Bench {
         // What a relay shows is not judged a second time from where it was watched.
         for server in relays.take_new() {
             self.open.remove(&server);
+        }
+    }
+
+    /// What relays must know.
+    fn tell_relays(&mut self, work: &Work, relays: &mut Relays) {
+        match work {
+            Work::Switch { on, .. } => relays.switch(*on, &mut self.judge, &mut self.live),
+            Work::Rename {
+                server,
+                identity,
+                agent,
+            } => relays.rename(*server, identity, agent),
+            _ => {}
         }
     }
 
@@ -313,11 +347,27 @@ impl Bench {
             Work::Baseline { decided, by, done } => drop(done.send(decide(decided, &by, judge, live))),
             Work::Usage { usage, done } => drop(done.send(judge.usage(&usage, live))),
             Work::Waste(output) => judge.wasted(output, live),
+            Work::Found { party, finding } => {
+                let mono = seccomp::now();
+                let case = Case {
+                    party: &party,
+                    time: to_wall(mono),
+                    mono,
+                    session: &Session::new(kams_mcp::Config::in_order()),
+                    request_id: None,
+                    gap: false,
+                };
+                judge.report(&case, &finding, live);
+            }
             Work::Policy(policy) => {
                 judge.set_policy(policy);
                 tell(live, "policy reloaded");
             }
             Work::Gate(ask) => ask.answer(&mut judge.gate, live),
+            Work::Switch { event, done, .. } => {
+                live.event(*event);
+                drop(done.send(Ok(())));
+            }
             Work::Tick(settled) => self.tick(settled),
         }
     }

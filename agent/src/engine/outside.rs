@@ -4,15 +4,15 @@
 //! whatever touches a path that a process named runs on a worker thread with a deadline; a worker that does not
 //! come back is left to its fate and replaced, a few times.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use kams_host::userfile::{HostUser, Limits, UserFiles};
+use kams_host::userfile::{HostUser, Limits, UserFileError, UserFiles};
 
 use crate::clients::UserReader;
 use crate::discover::identity::{Blind, Look};
@@ -23,7 +23,10 @@ const DEADLINE: Duration = Duration::from_millis(100);
 /// Workers that may be stuck at once; beyond it nothing outside is looked at.
 const STUCK: usize = 8;
 /// Users that are remembered.
-const PEOPLE: usize = 4_096;
+const REMEMBERED: usize = 4_096;
+/// Users by id; none: there is no such user. One memory for the whole process, and a name service that answers too late
+/// for the one who asked has answered for the next.
+static PEOPLE: Mutex<BTreeMap<u32, Option<Arc<HostUser>>>> = Mutex::new(BTreeMap::new());
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -32,7 +35,6 @@ type Job = Box<dyn FnOnce() + Send>;
 pub struct Outside {
     worker: Option<SyncSender<Job>>,
     stuck: Arc<AtomicUsize>,
-    people: HashMap<u32, Option<Arc<HostUser>>>,
 }
 
 impl Outside {
@@ -71,10 +73,18 @@ impl Outside {
         }
     }
 
-    /// Login name of a user, or the uid in digits.
+    /// Login name of a user, or the uid in digits. Policy goes by this name, so for users of this host it never
+    /// depends on how soon somebody answers.
     pub fn user(&mut self, uid: u32) -> Arc<str> {
-        self.person(uid)
-            .map_or_else(|| uid.to_string().into(), |user| user.name.as_str().into())
+        if let Some(known) = remembered(uid) {
+            return known.map_or_else(|| uid.to_string().into(), |user| user.name.as_str().into());
+        }
+        let local = std::fs::read_to_string(PASSWD)
+            .ok()
+            .and_then(|table| local_name(&table, uid).map(Arc::from));
+        local
+            .or_else(|| self.person(uid).map(|user| user.name.as_str().into()))
+            .unwrap_or_else(|| uid.to_string().into())
     }
 
     /// Home directory of a user; empty where unknown.
@@ -86,16 +96,50 @@ impl Outside {
 
     /// A user with their groups. Remembered: name services may be slow.
     pub fn person(&mut self, uid: u32) -> Option<Arc<HostUser>> {
-        if let Some(known) = self.people.get(&uid) {
-            return known.clone();
+        match remembered(uid) {
+            Some(known) => known,
+            None => self.ask(move || look_up(uid))?,
         }
-        // A name service that was too slow once may answer next time; that there is no such user is an answer.
-        let found = self.ask(move || HostUser::by_uid(uid).ok())?.map(Arc::new);
-        if self.people.len() < PEOPLE {
-            self.people.insert(uid, found.clone());
-        }
-        found
     }
+}
+
+/// The user database of this host; root's own file.
+const PASSWD: &str = "/etc/passwd";
+
+/// The name of a user in a table like [`PASSWD`]. Entries that take in other databases (`+`) are none.
+fn local_name(table: &str, uid: u32) -> Option<&str> {
+    table.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields
+            .next()
+            .filter(|name| !name.is_empty() && !name.starts_with(['+', '-', '#']))?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    })
+}
+
+/// A user, or that there is none.
+type Person = Option<Arc<HostUser>>;
+
+fn remembered(uid: u32) -> Option<Person> {
+    PEOPLE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(&uid)
+        .cloned()
+}
+
+/// Asks the name service and remembers its answer. That there is no such user is an answer; an error is none.
+fn look_up(uid: u32) -> Option<Arc<HostUser>> {
+    let found = match HostUser::by_uid(uid) {
+        Ok(user) => Some(Arc::new(user)),
+        Err(UserFileError::NoUser(_) | UserFileError::BadUser(..)) => None,
+        Err(_) => return None,
+    };
+    let mut people = PEOPLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if people.len() < REMEMBERED || people.contains_key(&uid) {
+        people.insert(uid, found.clone());
+    }
+    found
 }
 
 fn start() -> Option<SyncSender<Job>> {
@@ -157,6 +201,30 @@ mod tests {
         assert_eq!(outside.ask(|| 7), Some(7));
         assert_eq!(outside.stuck.load(Ordering::Relaxed), 1);
         release.send(()).unwrap();
+    }
+
+    #[test]
+    fn a_users_name_does_not_wait_for_a_name_service() {
+        // No worker may be asked.
+        let mut outside = Outside::default();
+        outside.stuck.store(STUCK, Ordering::Relaxed);
+        assert_eq!(&*outside.user(0), "root");
+        assert_eq!(&*outside.user(u32::MAX - 9), (u32::MAX - 9).to_string());
+        // What no table knows is asked again later; what was said is kept, and shared.
+        assert_eq!(remembered(u32::MAX - 9), None);
+        let mut other = Outside::default();
+        assert!(other.person(u32::MAX - 9).is_none());
+        assert_eq!(remembered(u32::MAX - 9), Some(None));
+        assert_eq!(&*outside.user(u32::MAX - 9), (u32::MAX - 9).to_string());
+    }
+
+    #[test]
+    fn names_in_a_table() {
+        let table = "root:x:0:0:root:/root:/bin/sh\n# ci:x:7:7::/:\n+::::::\n+@all:x:7:7::/:\nshort:x\n:x:7:7::/:\nci:x:7:7::/home/ci:/bin/sh\nsecond:x:7:8::/:\nbad:x:seven:8::/:\n";
+        assert_eq!(local_name(table, 0), Some("root"));
+        assert_eq!(local_name(table, 7), Some("ci"));
+        assert_eq!(local_name(table, 8), None);
+        assert_eq!(local_name("", 0), None);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::discover::tracker::ExeKey;
 
-/// Programs that talk to servers.
-const NAMES: [&str; 2] = ["kams", "kams-relay"];
+/// Programs that talk to servers, or to children of their own.
+const NAMES: [&str; 3] = ["kams", "kamsd", "kams-relay"];
 
 /// Whether an executable is one of ours, by the file itself: a name can be anybody's.
 pub(super) fn is_own(exe: &ExeKey) -> bool {

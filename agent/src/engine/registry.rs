@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use kams_relay::holder::Held;
+
 use kams_export::view::{AgentView, EventKind, EventView, Outcome, ServerState, ServerView, Time, ToolView};
 
 /// Ended servers and agents that are remembered, host-wide.
@@ -82,6 +84,51 @@ impl Inner {
             .get_mut(&server)?
             .tool(tool, seen)
             .map(|tool| &mut tool.view)
+    }
+
+    /// Whether a server has said something of itself.
+    pub fn introduced(&self, id: u64) -> bool {
+        self.servers
+            .get(&id)
+            .is_some_and(|entry| entry.view.name.is_some() || entry.view.tools.is_some())
+    }
+
+    /// Enters what the filters of servers were asked; also of those whose filters an earlier daemon put on.
+    pub fn show_held(&mut self, held: &[Held]) {
+        let live = |view: &&mut ServerView| view.state != ServerState::Gone;
+        for view in self
+            .servers
+            .values_mut()
+            .map(|entry| &mut entry.view)
+            .filter(live)
+        {
+            let mut of_server = held.iter().filter(|one| one.server == view.pid).peekable();
+            if of_server.peek().is_none() {
+                continue;
+            }
+            let seccomp = view.seccomp.get_or_insert_default();
+            (seccomp.asked, seccomp.refused) = (0, 0);
+            let mut allow = true;
+            for one in of_server {
+                seccomp.asked += one.asked;
+                seccomp.refused += one.refused;
+                allow &= one.allow;
+            }
+            if seccomp.setting.is_empty() {
+                if allow { "allowing" } else { "refusing" }.clone_into(&mut seccomp.state);
+            }
+        }
+    }
+
+    /// Live servers whose filter is in this state.
+    pub fn filtered(&self, state: &str) -> usize {
+        self.live_servers()
+            .filter(|view| {
+                view.seccomp
+                    .as_ref()
+                    .is_some_and(|seccomp| seccomp.state == state)
+            })
+            .count()
     }
 
     /// Servers that configurations name and that are reached over HTTP.

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use kams_mcp::{Frame, Framer, Nanos};
+use kams_mcp::{Frame, FrameKind, Framer, Nanos};
 
 /// Chunks that may wait for a call in front of them to become whole, and their bytes: a bound for the case that
 /// its end was lost without a word.
@@ -43,7 +43,7 @@ pub enum Begins {
 #[derive(Debug)]
 pub struct Stream {
     framer: Framer,
-    unsure: bool,
+    joining: Joining,
     /// The call in progress, and the ticks since its last piece.
     current: Option<(u64, u32)>,
     waiting: VecDeque<Piece>,
@@ -56,7 +56,10 @@ impl Stream {
         let framer = Framer::new(cap);
         Self {
             framer,
-            unsure: begins == Begins::Unsure,
+            joining: match begins {
+                Begins::AtStart => Joining::Done,
+                Begins::Unsure => Joining::Unsure,
+            },
             current: None,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -104,18 +107,15 @@ impl Stream {
             self.gap(0, sink);
         }
         if let Some(frame) = self.framer.finish() {
-            sink(frame, now);
+            sink(self.joining.first(frame), now);
         }
     }
 
     fn take(&mut self, piece: &Piece, sink: &mut dyn FnMut(Frame<'_>, Nanos)) {
-        if std::mem::take(&mut self.unsure) && !matches!(piece.data.first(), Some(b'{' | b'[')) {
-            self.framer.gap(0);
-        }
         self.current = (!piece.last).then_some((piece.call, 0));
         let mut data: &[u8] = &piece.data;
         while let Some(frame) = self.framer.next_frame(&mut data) {
-            sink(frame, piece.time);
+            sink(self.joining.first(frame), piece.time);
         }
     }
 
@@ -135,9 +135,46 @@ impl Stream {
     }
 }
 
+/// How far a stream is that may have been joined in the middle of a line. The end of a line can begin as a line does.
+#[derive(Debug)]
+enum Joining {
+    /// Nothing was seen of it.
+    Unsure,
+    /// Its first line was cut.
+    Cut,
+    Done,
+}
+
+impl Joining {
+    /// A first line that is no JSON was cut, which is no fault of who wrote it: it is a gap.
+    fn first<'a>(&mut self, frame: Frame<'a>) -> Frame<'a> {
+        match (&self, frame.kind) {
+            (Self::Done, _) | (_, FrameKind::Blank) => frame,
+            (Self::Unsure, FrameKind::Line(line) | FrameKind::Unterminated(line))
+                if serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err() =>
+            {
+                *self = Self::Cut;
+                let kind = FrameKind::Damaged {
+                    seen: line.len() as u64,
+                    lost: 0,
+                };
+                Frame { kind, ..frame }
+            }
+            (Self::Cut, _) => {
+                *self = Self::Done;
+                let after_gap = true;
+                Frame { after_gap, ..frame }
+            }
+            (Self::Unsure, _) => {
+                *self = Self::Done;
+                frame
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use kams_mcp::FrameKind;
 
     use super::*;
 
@@ -150,22 +187,21 @@ mod tests {
         }
     }
 
+    fn shown(frame: &Frame<'_>) -> Option<String> {
+        match frame.kind {
+            FrameKind::Line(line) => {
+                let mark = if frame.after_gap { "!" } else { "" };
+                Some(format!("{mark}{}", String::from_utf8_lossy(line)))
+            }
+            FrameKind::Blank => None,
+            other => format!("{other:?}").split([' ', '(']).next().map(str::to_owned),
+        }
+    }
+
     fn lines(pieces: Vec<Piece>, gap_after: Option<usize>) -> Vec<String> {
         let mut stream = Stream::new(1_000, Begins::AtStart);
         let mut seen = Vec::new();
-        let mut sink = |frame: Frame<'_>, _| {
-            seen.push(match frame.kind {
-                FrameKind::Line(line) => {
-                    let mark = if frame.after_gap { "!" } else { "" };
-                    format!("{mark}{}", String::from_utf8_lossy(line))
-                }
-                other => format!("{other:?}")
-                    .split([' ', '('])
-                    .next()
-                    .unwrap_or_default()
-                    .to_owned(),
-            });
-        };
+        let mut sink = |frame: Frame<'_>, _| seen.extend(shown(&frame));
         for (at, piece) in pieces.into_iter().enumerate() {
             stream.push(piece, &mut sink);
             if gap_after == Some(at) {
@@ -193,6 +229,27 @@ mod tests {
     fn a_lost_end_of_a_call_does_not_hold_the_others() {
         let pieces = vec![piece(1, false, "a"), piece(2, true, "x\n"), piece(3, true, "y\n")];
         assert_eq!(lines(pieces, Some(1)), ["Damaged", "!y"]);
+    }
+
+    #[test]
+    fn the_end_of_a_line_that_begins_as_one_does_is_a_gap() {
+        for (first, expected) in [
+            ("{\"name\":\"x\"},\"id\":1}", vec!["Damaged", "!{}", "[]"]),
+            ("x\"}", vec!["Damaged", "!{}", "[]"]),
+            ("{\"id\":1}", vec!["{\"id\":1}", "{}", "[]"]),
+        ] {
+            let mut stream = Stream::new(1_000, Begins::Unsure);
+            let mut seen = Vec::new();
+            for text in [first, "\n\n{}\n[]\n"] {
+                let data = Bytes::copy_from_slice(text.as_bytes());
+                let piece = Piece {
+                    data,
+                    ..piece(1, true, "")
+                };
+                stream.push(piece, &mut |frame, _| seen.extend(shown(&frame)));
+            }
+            assert_eq!(seen, expected, "{first}");
+        }
     }
 
     #[test]

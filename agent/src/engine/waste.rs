@@ -5,6 +5,7 @@
 //! replay has no other thread and asks its desk at once.
 
 pub mod desk;
+pub mod joins;
 mod turns;
 pub mod worker;
 
@@ -16,6 +17,7 @@ use kams_export::view::{Time, Transport};
 
 use super::conversation::Party;
 use super::judge::usage::Usage;
+use joins::Ids;
 
 /// Whom and what an observation is about.
 #[derive(Clone, Debug)]
@@ -54,6 +56,8 @@ pub enum Input {
         tool: String,
         /// `params.arguments` as written.
         arguments: String,
+        /// By which the agent's telemetry names the same call.
+        ids: Ids,
     },
     /// The call is answered.
     Answered {
@@ -158,6 +162,7 @@ fn without_server(sender: &Sender) -> Party {
         agent_start: 0,
         server: Arc::from(""),
         server_pid: 0,
+        server_start: 0,
         transport: Transport::Unknown,
         relayed: false,
     }

@@ -50,6 +50,9 @@ pub struct LlmCall {
     pub service: String,
     /// Process that the source says it is.
     pub pid: Option<u32>,
+    /// Digest of the id that the model gave a tool call ([`call_key`]), where the source tells it. Agents send the same id to
+    /// the MCP server.
+    pub call_key: Option<u64>,
     /// The tools called are those of MCP servers, whose traffic is seen elsewhere too.
     pub over_mcp: bool,
     /// Tools the model asked for in its answer.
@@ -58,6 +61,12 @@ pub struct LlmCall {
     pub request: Request,
     /// What a media provider bills by.
     pub media: Media,
+}
+
+/// The digest of a tool call's id, as the agent's telemetry and its MCP requests both name it (Claude Code:
+/// `tool_use_id` and `claudecode/toolUseId`; Codex: `call_id` and `callId`).
+pub fn call_key(id: &str) -> u64 {
+    digest(format!("call\0{id}").as_bytes())
 }
 
 /// Tokens of a call. Prompt tokens include what was read from a cache, whatever the provider's own counting.

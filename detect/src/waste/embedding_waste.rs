@@ -5,9 +5,10 @@ use super::rule::{Firing, Rule};
 use super::session::Session;
 use super::similarity::as_f64;
 
-/// The digest of what a call embeds.
+/// The digest of what a call embeds. Clients of other vendors put their name before the method (`azure.embeddings.create`).
 pub(super) fn input(call: &LlmCall) -> Option<u64> {
-    matches!(call.method.as_str(), "embeddings.create" | "embed").then_some(call.request.embedding_input)?
+    let embeds = call.method.ends_with("embeddings.create") || call.method == "embed";
+    embeds.then_some(call.request.embedding_input)?
 }
 
 pub(super) fn evaluate(session: &Session) -> Option<Firing> {
@@ -63,5 +64,23 @@ mod tests {
         assert!(embed(&[json!("a"), json!("b")]).is_none());
         assert!(embed(&[json!("a"), json!(["a"])]).is_none());
         assert!(embed(&[json!(null), json!(null)]).is_none());
+    }
+
+    #[test]
+    fn the_method_may_carry_a_vendor() {
+        for (method, embeds) in [
+            ("azure.embeddings.create", true),
+            ("embed", true),
+            ("embed_x", false),
+            ("chat", false),
+        ] {
+            let calls =
+                calls((0..2).map(|t| json!({"t": t, "method": method, "raw_request": {"input": "a"}})));
+            assert_eq!(
+                fires(Rule::EmbeddingWaste, &calls, &json!({})).is_some(),
+                embeds,
+                "{method}"
+            );
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! OTLP telemetry of agents as LLM calls: pure functions from parsed OTLP JSON.
+//! OTLP telemetry of agents as LLM calls: pure functions from the bytes of an export.
 //!
 //! Each agent says the same in its own words; what is read of which is in the module of the signal. Texts are measured and
 //! hashed here and dropped. Cached tokens are made one thing: Claude Code leaves them out of its input count, the others
@@ -24,8 +24,14 @@ pub const MAX_EXPORTED: usize = 10_000;
 /// Bytes of tools' arguments that are compared of one export; calls beyond are dropped.
 pub const MAX_EXPORTED_ARGUMENTS: usize = 2 << 20;
 /// Values of one export that are kept while it is read. An export of 8 MiB can hold millions of empty records: their
-/// bytes are few, what they decode to is not.
+/// bytes are few, what they decode to is not. With [`OBJECT`] this bounds what is kept to about 30 MB and the texts.
 pub const MAX_VALUES: usize = 300_000;
+/// The same for calls that are told by themselves, whose requests hold many small objects.
+const MAX_TOLD: usize = 2 * MAX_VALUES;
+/// What an object with members counts beside them: its first member takes as much memory as so many values.
+const OBJECT: usize = 6;
+/// Attributes of one record that are kept.
+const MAX_ATTRIBUTES: usize = 1_024;
 /// Deepest nesting that is read.
 const MAX_DEPTH: usize = 64;
 /// Characters of a service's name that are kept.
@@ -74,13 +80,16 @@ pub enum Malformed {
     #[error("the body is no OTLP protobuf message of this signal")]
     Protobuf,
     /// Too much for its size.
-    #[error("the body holds more than {MAX_VALUES} values, or nests deeper than {MAX_DEPTH}")]
+    #[error(
+        "the body holds more than {MAX_VALUES} values (an object counts {} more), or nests deeper than {MAX_DEPTH}",
+        OBJECT
+    )]
     TooMuch,
 }
 
 /// Reads an export in JSON; members that nothing here reads are left out.
 pub fn from_json(signal: Signal, body: &[u8]) -> Result<Value, Malformed> {
-    let export = json::read(body, Some(&json::OF_OTLP))?;
+    let export = json::read(body, MAX_VALUES, Some(&json::OF_OTLP))?;
     let members = export.as_object().ok_or(Malformed::Shape)?;
     match members.get(signal.resources()) {
         Some(Value::Array(resources)) if resources.iter().all(Value::is_object) => Ok(export),
@@ -90,9 +99,9 @@ pub fn from_json(signal: Signal, body: &[u8]) -> Result<Value, Malformed> {
     }
 }
 
-/// Reads any JSON within the same budget.
+/// Reads any JSON within a budget of the same kind.
 pub fn read_json(body: &[u8]) -> Result<Value, Malformed> {
-    json::read(body, None)
+    json::read(body, MAX_TOLD, None)
 }
 
 /// Reads an export in protobuf, into the shape that it has in JSON.
@@ -100,7 +109,7 @@ pub fn from_protobuf(signal: Signal, body: &[u8]) -> Result<Value, Malformed> {
     wire::read(signal, body)
 }
 
-/// The calls in one export: an object with `resourceLogs` or `resourceSpans`. What has another shape gives none.
+/// The calls in one export as [`from_json`] and [`from_protobuf`] give it. What has another shape gives none.
 pub fn calls(export: &Value, config: &Config) -> Vec<LlmCall> {
     fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
         value
@@ -272,6 +281,9 @@ mod tests {
                 prompts,
                 "{name}"
             );
+            // By the ids of calls a session is tied to the agent's MCP requests.
+            let ids = found.iter().filter(|call| call.call_key.is_some()).count();
+            assert_eq!(ids, usize::from(name != "gemini-cli.json"), "{name}");
             let tools_seen: usize = found.iter().map(|call| call.tool_calls.len()).sum();
             assert_eq!(tools_seen, tools, "{name}");
             assert!(
@@ -351,6 +363,152 @@ mod tests {
                 .any(|call| call.request.images.len() == 1 && call.request.high_detail_images == 1)
         );
         assert!(!format!("{found:?}").contains("top movies"));
+    }
+
+    #[test]
+    fn what_a_program_says_it_said_is_measured() {
+        let chat = |attributes: &[(&str, &str)]| {
+            let attributes: Vec<Value> = attributes
+                .iter()
+                .map(|(key, text)| serde_json::json!({"key": key, "value": {"stringValue": text}}))
+                .collect();
+            let export = serde_json::json!({"resourceSpans": [{"scopeSpans": [{"spans": [
+                {"name": "x", "traceId": "t", "startTimeUnixNano": "5", "attributes": attributes}]}]}]});
+            let read = from_json(Signal::Traces, export.to_string().as_bytes()).unwrap();
+            calls(&read, &Config::default()).pop().unwrap()
+        };
+        let parts =
+            r#"[{"role": "user", "parts": [{"type": "text", "content": "yes or no: is it zulu-7?"}]}]"#;
+        let conventions = chat(&[
+            ("gen_ai.operation.name", "chat"),
+            ("gen_ai.input.messages", parts),
+            ("gen_ai.response.model", "gpt-5"),
+            ("gen_ai.usage.prompt_tokens", "40"),
+        ]);
+        assert_eq!(
+            (conventions.model.as_str(), conventions.usage.prompt_tokens),
+            ("gpt-5", 40)
+        );
+        let said = r#"[{"role": "user", "content": [{"type": "text", "text": "Yes or no: is it zulu-7?"}]}]"#;
+        let vercel = chat(&[
+            ("ai.operationId", "ai.generateText.doGenerate"),
+            ("ai.prompt.messages", said),
+        ]);
+        for call in [
+            &conventions,
+            &vercel,
+            &chat(&[("llm.request.type", "chat"), ("gen_ai.input.messages", parts)]),
+        ] {
+            assert_eq!(call.request.classification, ["yes or no"], "{call:?}");
+            assert_eq!(call.request.turns.len(), 1);
+            assert!(!format!("{call:?}").contains("zulu"));
+        }
+    }
+
+    #[test]
+    fn attributes_are_read_by_their_kind() {
+        let text = r#"{"resourceLogs": [{"resource": null, "scopeLogs": [{"logRecords": [{"attributes": [
+            {"key": "a", "value": {"stringValue": "7"}}, {"key": "b", "value": {"intValue": "8"}},
+            {"key": "c", "value": {"intValue": 9}}, {"key": "d", "value": {"doubleValue": 10.0}},
+            {"key": "e", "value": {"arrayValue": {"values": [{"stringValue": "x"}, {"kvlistValue": {"values": []}}, {}]}}},
+            {"key": "f", "value": {"boolValue": true}}, {"key": "g"}, {"value": {"stringValue": "h"}}, {},
+            {"key": "i", "value": null}, {"key": "j", "value": {"doubleValue": "NaN"}},
+            {"key": "k", "value": {"arrayValue": {}}}]}, {"attributes": null}, {"attributes": []}]}]}]}"#;
+        let read = from_json(Signal::Logs, text.as_bytes()).unwrap();
+        let records = &read["resourceLogs"][0]["scopeLogs"][0]["logRecords"];
+        let about = Attributes::of(records.get(0));
+        let counts = ["a", "b", "c", "d", "e", "f"].map(|name| about.count(name));
+        assert_eq!(counts, [Some(7), Some(8), Some(9), Some(10), None, None]);
+        assert_eq!((about.text("a"), about.text("c")), (Some("7"), None));
+        assert_eq!(about.texts("e"), ["x"]);
+        for name in ["f", "g", "i", "j"] {
+            assert_eq!((about.text(name), about.count(name)), (None, None), "{name}");
+        }
+        assert!(Attributes::of(records.get(1)).text("a").is_none());
+        for wrong in [
+            r#"{"resourceLogs": [{"resource": {"attributes": 5}}]}"#,
+            r#"{"resourceLogs": [{"resource": {"attributes": {"key": "a"}}}]}"#,
+            r#"{"resourceLogs": [{"resource": {"attributes": [5]}}]}"#,
+            r#"{"resourceLogs": [{"resource": {"attributes": [{"key": 5, "value": {}}]}}]}"#,
+        ] {
+            assert_eq!(
+                from_json(Signal::Logs, wrong.as_bytes()),
+                Err(Malformed::Json),
+                "{wrong}"
+            );
+        }
+    }
+
+    /// Bytes that a JSON tree keeps on the heap, counted from below.
+    fn kept(value: &Value) -> usize {
+        match value {
+            // A node of a map has room for eleven members.
+            Value::Object(map) => {
+                let nodes = map.len().div_ceil(11);
+                let member = size_of::<String>() + size_of::<Value>();
+                nodes * 11 * member
+                    + map
+                        .iter()
+                        .map(|(name, value)| name.len() + kept(value))
+                        .sum::<usize>()
+            }
+            Value::Array(list) => list.capacity() * size_of::<Value>() + list.iter().map(kept).sum::<usize>(),
+            Value::String(text) => text.len(),
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn no_export_of_the_largest_size_takes_more_than_its_bound() {
+        const BODY: usize = 16 << 20;
+        let many = |open: &str, one: &str, close: &str| {
+            let times = (BODY - open.len() - close.len()) / (one.len() + 1);
+            let mut text = String::with_capacity(BODY);
+            text.push_str(open);
+            for _ in 1..times {
+                text.push_str(one);
+                text.push(',');
+            }
+            text.push_str(one);
+            text.push_str(close);
+            text
+        };
+        for (open, one, close) in [
+            (r#"{"resourceLogs":["#, "{}", "]}"),
+            (r#"{"resourceLogs":["#, r#"{"name":0}"#, "]}"),
+            (
+                r#"{"resourceLogs":["#,
+                r#"{"resource":{"attributes":[{}]}}"#,
+                "]}",
+            ),
+            (
+                r#"{"resourceLogs":["#,
+                r#"{"resource":{"attributes":[{"key":"","value":{"intValue":1}}]}}"#,
+                "]}",
+            ),
+            (
+                r#"{"resourceLogs":[{"resource":{"attributes":["#,
+                r#"{"key":"","value":{"arrayValue":{"values":[{"intValue":1}]}}}"#,
+                "]}}]}",
+            ),
+        ] {
+            // What fits is cut down until it does, as a sender would.
+            let mut text = many(open, one, close);
+            let read = loop {
+                match from_json(Signal::Logs, text.as_bytes()) {
+                    Ok(read) => break read,
+                    Err(Malformed::TooMuch) => {
+                        let keep = (text.len() - open.len() - close.len()) * 9 / 10 / (one.len() + 1);
+                        text = format!(
+                            "{open}{}{one}{close}",
+                            format!("{one},").repeat(keep.saturating_sub(1))
+                        );
+                    }
+                    Err(other) => panic!("{one}: {other}"),
+                }
+            };
+            assert!(kept(&read) < 40 << 20, "{one}: {} bytes", kept(&read));
+        }
     }
 
     #[test]

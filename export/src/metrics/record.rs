@@ -95,6 +95,16 @@ impl Metrics {
         self.injections.with_label_values(&[result]).inc();
     }
 
+    /// Counts a filter of system calls that a server was to get; `result` is `filtered` or a word for why not.
+    pub fn filters(&self, result: &str) {
+        self.filters.with_label_values(&[result]).inc();
+    }
+
+    /// Sets how many servers are in this state of their filters.
+    pub fn set_filtered(&self, state: &str, count: usize) {
+        self.filtered.with_label_values(&[state]).set(saturate(count));
+    }
+
     /// Sets whether a probe is attached.
     pub fn set_probe(&self, probe: &str, attached: bool) {
         self.probe_attached
@@ -207,6 +217,38 @@ impl Metrics {
         self.restrictions
             .with_label_values(&[action])
             .set(saturate(count));
+    }
+
+    /// Sets how many servers are cut off the network.
+    pub fn set_network_blocks(&self, count: usize) {
+        self.network_blocks.set(saturate(count));
+    }
+
+    /// Counts attempts of a server that were refused; `call` is `connect`, `send` or `socket`.
+    pub fn network_refused(&self, server: &str, call: &'static str, count: u64) {
+        let server = self.server_label(server);
+        self.network_refused
+            .with_label_values(&[server.as_str(), call])
+            .inc_by(count);
+    }
+
+    /// Counts connections that were closed when their server was cut off.
+    pub fn network_closed(&self, server: &str, count: u64) {
+        let server = self.server_label(server);
+        self.network_closed.with_label_values(&[&server]).inc_by(count);
+    }
+
+    /// Counts what could not be closed, by why.
+    pub fn network_left_open(&self, server: &str, reason: &'static str, count: u64) {
+        let server = self.server_label(server);
+        self.network_left_open
+            .with_label_values(&[server.as_str(), reason])
+            .inc_by(count);
+    }
+
+    /// Counts failures to cut off: `refused` by the kernel, or `no_room` for a child.
+    pub fn network_error(&self, reason: &'static str, count: u64) {
+        self.network_errors.with_label_values(&[reason]).inc_by(count);
     }
 
     /// Counts a waste finding.

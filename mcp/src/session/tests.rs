@@ -120,6 +120,22 @@ fn a_call_is_paired_with_its_answer_after_ten_minutes() {
 }
 
 #[test]
+fn what_was_kept_back_counts_from_when_it_goes_on() {
+    let mut wire = Wire::new();
+    wire.ask(&call("7", "slow"));
+    wire.now += 60_000 * MS;
+    let now = wire.now;
+    wire.session.goes_on(ToServer, &RequestId::Int(7), now);
+    // No other request, no other direction, and never back in time.
+    wire.session.goes_on(ToServer, &RequestId::Int(8), now);
+    wire.session.goes_on(ToClient, &RequestId::Int(7), now + MS);
+    wire.session.goes_on(ToServer, &RequestId::Int(7), now - MS);
+    wire.now += 4 * MS;
+    let events = wire.tell(&text("7", "done"));
+    assert_eq!(response(&events).latency, 5 * MS);
+}
+
+#[test]
 fn ids_are_independent_per_direction() {
     let mut wire = Wire::new();
     wire.ask(&call("0", "a"));

@@ -2,7 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::{GENESIS, Head, Header, Record, hash};
+use super::strict::Strict;
+use super::{GENESIS, Head, Header, Record, hash, seal};
 
 /// What is wrong with an export.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -10,7 +11,10 @@ pub enum Fault {
     /// No header, or one of another format.
     #[error("the file is no Kams export")]
     NotAnExport,
-    /// A line is no record.
+    /// The first line was changed.
+    #[error("the first line was changed: its seal does not fit")]
+    Unsealed,
+    /// A line is no record, or names a member twice.
     #[error("line {line} is no record")]
     NotARecord {
         /// 1-based.
@@ -58,7 +62,7 @@ pub struct Verified {
     pub head: Head,
 }
 
-/// Checks an export: each record's hash, the links, the count and the end. `anchor` is the end as it was noted
+/// Checks an export: the first line's seal, each record's hash, the links, the count and the end. `anchor` is the end as it was noted
 /// elsewhere: the chain's head metric, or a run's head.
 ///
 /// # Errors
@@ -68,16 +72,20 @@ pub fn verify(text: &str, anchor: Option<&Head>) -> Result<Verified, Fault> {
         .lines()
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty());
-    let header: Header = lines
+    let Strict(first) = lines
         .next()
         .and_then(|(_, line)| serde_json::from_str(line).ok())
-        .filter(|header: &Header| header.kams_export == 1)
+        .filter(|Strict(first)| first.get("kams_export") == Some(&Json::from(1)))
         .ok_or(Fault::NotAnExport)?;
+    if first.get("seal") != Some(&Json::from(seal(&first))) {
+        return Err(Fault::Unsealed);
+    }
+    let header: Header = serde_json::from_value(first).map_err(|_other| Fault::NotAnExport)?;
     let mut found = 0;
     let mut last: Option<Head> = None;
     for (number, line) in lines {
         let bad = Fault::NotARecord { line: number + 1 };
-        let json: Json = serde_json::from_str(line).map_err(|_not_json| bad.clone())?;
+        let Strict(json) = serde_json::from_str(line).map_err(|_not_json| bad.clone())?;
         let record: Record = serde_json::from_value(json.clone()).map_err(|_no_record| bad)?;
         if hash(&json) != record.hash {
             return Err(Fault::Changed { n: record.n });

@@ -217,7 +217,7 @@ pub(crate) fn read_matcher(
 /// A name that no detector of this version reports is most often a slip; a warning, because a policy may be
 /// written for hosts of several versions.
 fn warn_unknown(reader: &mut Reader<'_>, place: crate::tree::Place, key: &str, glob: &Glob, names: &[&str]) {
-    let waste = glob.prefix().starts_with("waste.");
+    let waste = glob.as_str().starts_with("waste.");
     if waste || names.iter().any(|name| glob.matches(name)) {
         return;
     }

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use crate::matcher::Matcher;
-use crate::mode::{Fail, Mode, Network};
+use crate::mode::{Fail, Mode, Network, Seccomp};
 use crate::policy::ServerEntry;
 use crate::reader::Reader;
 use crate::tree::Node;
 
 /// Keys of an entry.
-pub(crate) const KEYS: &[&str] = &["match", "mode", "fail", "network", "description"];
+pub(crate) const KEYS: &[&str] = &["match", "mode", "fail", "network", "seccomp", "description"];
 /// Keys of its `match`.
 pub(crate) const MATCH_KEYS: &[&str] = &["server", "user", "agent"];
 
@@ -61,10 +61,20 @@ pub(crate) fn read(reader: &mut Reader<'_>, node: &Node) -> Vec<ServerEntry> {
             network: fields
                 .get("network")
                 .and_then(|n| reader.word(n, "network", &Network::NAMES)),
+            seccomp: fields
+                .get("seccomp")
+                .and_then(|n| reader.word(n, "seccomp", &Seccomp::NAMES)),
             line: item.place.line,
             matcher,
         };
-        if ["mode", "fail", "network"]
+        if let (Some(Mode::Observe), Some(Seccomp::Deny | Seccomp::Notify), Some(node)) =
+            (entry.mode, entry.seccomp, fields.get("seccomp"))
+        {
+            let message =
+                "`seccomp` does nothing here: only in enforce mode is a server stopped at its start";
+            reader.warn(node.place, message, None);
+        }
+        if ["mode", "fail", "network", "seccomp"]
             .iter()
             .all(|key| fields.get(key).is_none())
         {

@@ -87,7 +87,11 @@ fn read_case(reader: &mut Reader<'_>, item: &Node) -> Option<Case> {
     let mut steps: Vec<(Step, Option<Expect>)> = Vec::new();
     match fields.get("given") {
         Some(node) => {
-            for item in reader.list(node, "given") {
+            let items = reader.list(node, "given");
+            if items.is_empty() && matches!(node.value, Value::List(_)) {
+                reader.error(node.place, "a test without events cannot fail");
+            }
+            for item in items {
                 steps.extend(read_step(reader, item, &who));
             }
         }
@@ -173,7 +177,19 @@ fn read_step(reader: &mut Reader<'_>, item: &Node, default: &Who) -> Option<(Ste
             Step::Finding(Box::new(read_finding(reader, &fields, default)?))
         }
         "call" => {
-            let call = reader.fields(node, "call", &keys(&["tool", "args", "id", "target"]))?;
+            let call = reader.fields(
+                node,
+                "call",
+                &keys(&["tool", "arguments", "args", "id", "target"]),
+            )?;
+            // As MCP calls it; `args` is the short form.
+            let arguments = call.get("arguments").or_else(|| call.get("args"));
+            if call.get("arguments").is_some() && call.get("args").is_some() {
+                reader.error(
+                    call.key_place("args"),
+                    "`args` and `arguments` are the same; write one",
+                );
+            }
             let endings = [
                 ("ok", Ending::Ok),
                 ("error", Ending::Error),
@@ -186,7 +202,7 @@ fn read_step(reader: &mut Reader<'_>, item: &Node, default: &Who) -> Option<(Ste
                     .get("tool")
                     .and_then(|n| reader.line(n, "tool", 256))
                     .unwrap_or_else(|| "tool".to_owned()),
-                arguments: call.get("args").map_or(serde_json::json!({}), Node::to_json),
+                arguments: arguments.map_or(serde_json::json!({}), Node::to_json),
                 id: call.get("id").and_then(|n| reader.line(n, "id", 256)),
                 target: call.get("target").and_then(|n| reader.line(n, "target", 256)),
                 ending: fields
@@ -279,6 +295,13 @@ fn read_finding(reader: &mut Reader<'_>, fields: &Fields<'_>, default: &Who) -> 
 
 fn read_expect(reader: &mut Reader<'_>, node: &Node) -> Option<Expect> {
     let fields = reader.fields(node, "expect", EXPECT_KEYS)?;
+    if fields.iter().next().is_none() {
+        reader.error_hint(
+            node.place,
+            "an `expect` that says nothing cannot fail",
+            "say at least `decision`",
+        );
+    }
     let mut actions: Vec<(&str, &'static str)> = Action::ALL.map(|a| (a.name(), a.name())).into();
     actions.push(("none", "none"));
     let outcomes = Outcome::ALL.map(|o| (o.name(), o));

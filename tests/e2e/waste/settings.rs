@@ -1,5 +1,6 @@
 //! The agents' managed settings: switched on, shown, and put back exactly.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -55,7 +56,17 @@ fn round_trip(kams: &Kams) -> Result<()> {
     );
     ensure!(!claude.exists() && text(&gemini)? == GEMINI, "a dry run writes");
 
+    // As a team may have it that lets one group read the file.
+    let group = 4;
+    std::os::unix::fs::chown(&codex, None, Some(group))?;
+    std::fs::set_permissions(&codex, std::fs::Permissions::from_mode(0o640))?;
+    let rights = || -> Result<(u32, u32)> {
+        let meta = std::fs::metadata(&codex)?;
+        Ok((meta.gid(), meta.mode() & 0o777))
+    };
+
     well(telemetry(&["enable"])?)?;
+    ensure!(rights()? == (group, 0o640), "{:?}", rights());
     let settings: Value = serde_json::from_str(&text(&gemini)?)?;
     ensure!(
         settings["theme"] == "dark" && settings["telemetry"]["otlpEndpoint"] == "http://127.0.0.1:4318",
@@ -82,6 +93,7 @@ fn round_trip(kams: &Kams) -> Result<()> {
         text(&gemini)? == GEMINI && text(&codex)? == CODEX,
         "not put back exactly"
     );
+    ensure!(rights()? == (group, 0o640), "{:?}", rights());
     ensure!(
         !root.join("etc/claude-code").exists(),
         "what was made for it goes with it"
@@ -124,10 +136,7 @@ fn by_others(kams: &Kams, root: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(&below.stderr).into_owned();
     ensure!(below.status.code() == Some(2) && text.contains("agent"), "{text}");
     for folder in ["", "kams"] {
-        std::fs::set_permissions(
-            stage.path(folder),
-            std::os::unix::fs::PermissionsExt::from_mode(0o755),
-        )?;
+        std::fs::set_permissions(stage.path(folder), PermissionsExt::from_mode(0o755))?;
     }
     let mut other = Command::new(stage.path("kams"));
     kams.aim(&mut other);

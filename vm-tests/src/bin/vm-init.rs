@@ -101,7 +101,7 @@ fn outcome(program: &Program) -> (bool, String) {
     command
         .args(arguments)
         .env_clear()
-        .env("PATH", "/bin")
+        .env("PATH", "/bin:/usr/bin")
         .env("HOME", "/tmp")
         .env("CI", "true")
         .env("RUST_BACKTRACE", "1")

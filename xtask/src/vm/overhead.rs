@@ -17,6 +17,14 @@ const LIMIT: Duration = Duration::from_mins(25);
 /// Begin of the lines that the benchmark prints.
 const LINES: &str = "overhead: ";
 
+/// Rounds of the short form.
+const SHORT: u32 = 1;
+
+/// The short form, for every change: fails where a ratio is over its bound.
+pub(crate) fn short() -> Result<()> {
+    guest(SHORT)
+}
+
 /// Rounds in the guest and, beside it, on this machine.
 pub(crate) fn run(rounds: u32) -> Result<()> {
     println!("guest with kernel {KERNEL}, one instruction is one nanosecond");
@@ -37,7 +45,7 @@ fn program() -> Result<PathBuf> {
 }
 
 /// The guest's part; fails where a ratio is over its bound.
-pub(crate) fn guest(rounds: u32) -> Result<()> {
+fn guest(rounds: u32) -> Result<()> {
     let bench = Bench::set_up()?;
     let kernel = kernel(KERNEL)?;
     let images = bench.images(&[kernel])?;
@@ -49,11 +57,18 @@ pub(crate) fn guest(rounds: u32) -> Result<()> {
         environment: Vec::new(),
         limit: LIMIT,
     };
-    let archive = bench.archive("overhead", &[(program()?, "tests/overhead".to_owned())], &[plan])?;
+    // The second is the server of the benchmark's agent.
+    let files = [
+        (program()?, "tests/overhead".to_owned()),
+        ("/bin/cat".into(), "bin/cat".to_owned()),
+    ];
+    let archive = bench.archive("overhead", &files, &[plan])?;
     for image in &images {
         let mut guest = bench.guest(&kernel, image, archive.clone());
         guest.count_instructions = true;
         guest.limit = LIMIT;
+        // As a host of this distribution boots: its own security modules take part in every read and write.
+        guest.kernel_arguments.clear();
         let run = guest.run(&mut std::io::sink());
         for line in run.log.lines() {
             if let Some((_, said)) = line.split_once(LINES) {

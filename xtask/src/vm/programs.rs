@@ -1,6 +1,7 @@
 //! The programs that guests run, built for this machine.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -10,8 +11,10 @@ use serde_json::Value;
 use super::kernels::Kernel;
 use crate::host::{cargo, output};
 
-/// Where the sensor's tests are in a guest.
-const SENSOR: &str = "tests/sensor";
+/// Where test programs are in a guest.
+const FOLDER: &str = "tests";
+/// The one that is run by other ways of reading payload too, and in part only where security modules differ.
+const SENSOR: &str = "sensor";
 const PROGRAM_LIMIT: Duration = Duration::from_mins(15);
 
 /// Builds `vm-init`.
@@ -19,34 +22,53 @@ pub(super) fn init() -> Result<PathBuf> {
     built(&["build", "-p", "kams-vm-tests", "--bin", "vm-init"], "vm-init")
 }
 
-/// The test programs that guests run.
+/// The interpreter that tests start servers and agents with.
+const PYTHON: &str = "/usr/bin/python3";
+/// What those programs import; with what these import, a guest needs no more of it.
+const MODULES: &str =
+    "encodings.idna,fcntl,os,select,signal,socket,stat,struct,subprocess,sys,threading,time";
+/// Other programs that tests need as they are: busybox knows what it is to do by `argv[0]` only.
+const OTHERS: [&str; 3] = ["/bin/cat", "/usr/bin/env", "/usr/bin/id"];
+
+/// The test programs that guests run: every one of the crate of privileged operations, by name. And what these need.
 pub(super) struct Tests {
-    sensor: PathBuf,
+    programs: Vec<(String, PathBuf)>,
+    needed: Vec<(PathBuf, String)>,
 }
 
 impl Tests {
     /// Builds them.
     pub(super) fn build() -> Result<Self> {
+        let arguments = ["test", "--no-run", "-p", "kams-host", "--tests"];
+        let mut programs = executables(&arguments)?;
+        programs.retain(|program| program.kind == "test");
+        let programs = programs.into_iter().map(|program| (program.name, program.path));
+        let others = OTHERS.map(PathBuf::from);
+        let needed = python()?.into_iter().chain(others);
+        let here = |path: &PathBuf| path.display().to_string().trim_start_matches('/').to_owned();
         Ok(Self {
-            sensor: built(
-                &["test", "--no-run", "-p", "kams-host", "--test", "sensor"],
-                "sensor",
-            )?,
+            programs: programs.collect(),
+            needed: needed.map(|path| (path.clone(), here(&path))).collect(),
         })
     }
 
     /// Files for the image.
     pub(super) fn files(&self) -> Vec<(PathBuf, String)> {
-        vec![(self.sensor.clone(), SENSOR.to_owned())]
+        let place = |name| format!("{FOLDER}/{name}");
+        let programs = self.programs.iter();
+        programs
+            .map(|(name, path)| (path.clone(), place(name)))
+            .chain(self.needed.iter().cloned())
+            .collect()
     }
 
     /// What a kernel is to run: tests whose name holds `filter`, if there is one.
-    pub(super) fn plan(kernel: &Kernel, filter: Option<&str>) -> Vec<Program> {
-        let sensor = |name: &str, filter: Option<&str>, environment: &[&str]| {
-            let path = format!("/{SENSOR}");
+    pub(super) fn plan(&self, kernel: &Kernel, filter: Option<&str>) -> Vec<Program> {
+        let program = |test: &str, name: String, filter: Option<&str>, environment: &[&str]| {
+            let path = format!("/{FOLDER}/{test}");
             let fixed = [path.as_str(), "--test-threads=1", "--show-output"];
             Program {
-                name: name.to_owned(),
+                name,
                 command: fixed.into_iter().chain(filter).map(str::to_owned).collect(),
                 environment: environment.iter().map(|&variable| variable.to_owned()).collect(),
                 limit: PROGRAM_LIMIT,
@@ -54,10 +76,15 @@ impl Tests {
         };
         // Where only the security modules differ, only what the kernel offers is asked.
         let own_filter = (!kernel.names_modules).then_some("start::");
-        let mut plan = vec![sensor("sensor", filter.or(own_filter), &[])];
+        let names = self.programs.iter().map(|(name, _)| name.as_str());
+        let mut plan: Vec<Program> = names
+            .filter(|&name| kernel.names_modules || name == SENSOR)
+            .map(|name| program(name, name.to_owned(), filter.or(own_filter), &[]))
+            .collect();
         if kernel.both_ways {
-            plan.push(sensor(
-                "sensor-at-system-calls",
+            plan.push(program(
+                SENSOR,
+                format!("{SENSOR}-at-system-calls"),
                 filter.or(Some("forms::")),
                 &["KAMS_SENSOR_BACKEND=system-calls"],
             ));
@@ -66,19 +93,50 @@ impl Tests {
     }
 }
 
+/// The interpreter, and the files of the modules that tests import, at the places where it looks for them.
+fn python() -> Result<Vec<PathBuf>> {
+    let program = format!(
+        "import {MODULES}\nfor module in list(sys.modules.values()):\n path = getattr(module, '__file__', None)\n if path: print(path)"
+    );
+    let files = output(Command::new(PYTHON).args(["-I", "-S", "-c", &program]))
+        .with_context(|| format!("{PYTHON} (Debian package python3-minimal)"))?;
+    let files = files.lines().map(PathBuf::from);
+    Ok(std::iter::once(PathBuf::from(PYTHON)).chain(files).collect())
+}
+
 /// Builds a target and returns its program.
 pub(super) fn built(arguments: &[&str], target: &str) -> Result<PathBuf> {
+    let program = executables(arguments)?
+        .into_iter()
+        .find(|program| program.name == target);
+    program
+        .map(|program| program.path)
+        .with_context(|| format!("cargo built no {target}"))
+}
+
+/// What cargo built.
+struct Executable {
+    /// `bin`, `test`, `example`, `lib` (its unit tests).
+    kind: String,
+    name: String,
+    path: PathBuf,
+}
+
+fn executables(arguments: &[&str]) -> Result<Vec<Executable>> {
     let mut command = cargo();
     command
         .args(arguments)
         .args(["--locked", "--message-format=json-render-diagnostics"]);
     command.stderr(std::process::Stdio::inherit());
     let messages = output(&mut command)?;
-    let program = messages.lines().find_map(|line| {
+    let programs = messages.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
-        let name = message.pointer("/target/name")?.as_str()?;
-        let path = message.get("executable")?.as_str()?;
-        (name == target).then(|| Path::new(path).to_owned())
+        let text = |place| Some(message.pointer(place)?.as_str()?.to_owned());
+        Some(Executable {
+            kind: text("/target/kind/0")?,
+            name: text("/target/name")?,
+            path: text("/executable")?.into(),
+        })
     });
-    program.with_context(|| format!("cargo built no {target}"))
+    Ok(programs.collect())
 }

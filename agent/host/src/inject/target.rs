@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::arch::Registers;
 use super::calls::{Calls, Next};
+use super::confine::Filtering;
 use super::descriptors::{self, Plan};
 use super::ptrace::{self, Stop};
-use super::{Ends, Kind, Outcome, Refusal, Target, image, limit};
+use super::{Confine, Confined, Ends, Kind, Outcome, Refusal, Target, image, limit, status};
 use crate::event::Marks;
 use crate::hold::{pidfd_open, pidfd_signal};
 use crate::marks::MarkTable;
@@ -56,7 +57,13 @@ impl std::fmt::Debug for Phase {
 }
 
 struct Calling {
-    calls: Calls,
+    /// For a relay.
+    calls: Option<Calls>,
+    /// A filter that is still to come, after the relay.
+    confine: Option<Confine>,
+    filtering: Option<Filtering>,
+    /// The filter could not even be begun.
+    unfiltered: Option<i32>,
     registers: Registers,
     syscall: u64,
     scratch: u64,
@@ -162,16 +169,25 @@ impl Tracee {
         if !self.suspended_seccomp && is_filtered(self.target.pid) {
             return Err(Refusal::Seccomp);
         }
-        let Target {
-            pid, parent, far_ino, ..
-        } = self.target;
-        let plan = descriptors::plan(pid, parent, &self.pidfd, far_ino)?;
         let scratch = (registers.stack() - SCRATCH) & !7;
         let scratch_was = ptrace::peek(self.pid, scratch).map_err(failed)?;
-        let limit = limit::raise(self.pid, &plan)?;
+        let (calls, limit) = if self.target.relay {
+            let Target {
+                pid, parent, far_ino, ..
+            } = self.target;
+            let plan = descriptors::plan(pid, parent, &self.pidfd, far_ino)?;
+            let limit = limit::raise(self.pid, &plan)?;
+            (Some(Calls::new(plan)), limit)
+        } else {
+            (None, None)
+        };
         self.deadline = Instant::now() + self.patience;
+        let relay = calls.is_some();
         self.phase = Phase::Calling(Box::new(Calling {
-            calls: Calls::new(plan),
+            calls,
+            confine: self.target.confine.take(),
+            filtering: None,
+            unfiltered: None,
             registers,
             syscall: found.syscall,
             scratch,
@@ -180,7 +196,7 @@ impl Tracee {
         }));
         // From here on its registers are not its own: it must not run on without us.
         self.options(ptrace::EXITKILL).map_err(failed)?;
-        self.call()
+        if relay { self.call() } else { self.filter() }
     }
 
     fn options(&self, more: u64) -> io::Result<()> {
@@ -192,16 +208,47 @@ impl Tracee {
         ptrace::set_options(self.pid, suspend | more)
     }
 
+    /// The next call; of the filter, once one is begun.
     fn call(&mut self) -> Result<Step, Refusal> {
         let Phase::Calling(calling) = &mut self.phase else {
             return Ok(Step::default());
         };
-        let Some((number, arguments)) = calling.calls.current(calling.scratch) else {
+        let call = match (&calling.filtering, &mut calling.calls) {
+            (Some(filtering), _) => filtering.current(),
+            (None, Some(calls)) => calls.current(calling.scratch),
+            (None, None) => None,
+        };
+        let Some((number, arguments)) = call else {
             return Err(Refusal::Failed(libc::EPROTO));
         };
         let next = calling.registers.calling(calling.syscall, number, arguments);
         next.set(self.pid).map_err(failed)?;
         self.resume()
+    }
+
+    /// Begins with the filter, where there is to be one; the relay's part is done.
+    fn filter(&mut self) -> Result<Step, Refusal> {
+        let Phase::Calling(calling) = &mut self.phase else {
+            return Ok(Step::default());
+        };
+        let Some(confine) = calling.confine.take() else {
+            return self.done();
+        };
+        let required = confine.required;
+        match Filtering::prepare(self.pid, confine, calling.scratch) {
+            Ok(filtering) => {
+                calling.filtering = Some(filtering);
+                self.call()
+            }
+            Err(error) if required => {
+                tracing::error!(pid = self.pid, %error, "a server's filter cannot be written");
+                Err(Refusal::Unfiltered)
+            }
+            Err(error) => {
+                calling.unfiltered = Some(error.raw_os_error().unwrap_or(libc::EIO));
+                self.done()
+            }
+        }
     }
 
     fn resume(&self) -> Result<Step, Refusal> {
@@ -230,9 +277,21 @@ impl Tracee {
             let half = |at: usize| [word[at], word[at + 1], word[at + 2], word[at + 3]];
             Ok([u32::from_le_bytes(half(0)), u32::from_le_bytes(half(4))])
         };
-        match calling.calls.finish(result, &self.pidfd, made) {
+        if let Some(filtering) = &mut calling.filtering {
+            return if filtering.finish(result, &self.pidfd) {
+                self.call()
+            } else if filtering.must_not_run() {
+                Err(Refusal::Unfiltered)
+            } else {
+                self.done()
+            };
+        }
+        let Some(calls) = &mut calling.calls else {
+            return Err(Refusal::Failed(libc::EPROTO));
+        };
+        match calls.finish(result, &self.pidfd, made) {
             Next::Call => self.call(),
-            Next::Done => Ok(self.done()),
+            Next::Done => self.filter(),
             Next::Undone(error) => Err(Refusal::Failed(error)),
             Next::Broken(error) => {
                 tracing::error!(pid, error, "a server's streams could be replaced only in part");
@@ -242,31 +301,54 @@ impl Tracee {
     }
 
     /// Everything is in place: lets the target run, and collects the ends.
-    fn done(&mut self) -> Step {
+    #[expect(clippy::unnecessary_wraps, reason = "the last of steps that can fail")]
+    fn done(&mut self) -> Result<Step, Refusal> {
         let Phase::Calling(calling) = std::mem::replace(&mut self.phase, Phase::GivenUp) else {
-            return Step::default();
+            return Ok(Step::default());
         };
         let exe = procs::exe(self.target.pid).unwrap_or_default();
         if let Err(error) = self.restore(&calling) {
             // Ended, by a signal that cannot be withheld: its end is still to be reported.
             tracing::debug!(pid = self.pid, %error, "a server ended under the injection");
         }
-        let Some((plan, to_server, from_server)) = calling.calls.into_parts() else {
-            return self.refuse(Refusal::Killed);
-        };
-        let ends = self.ends(plan, to_server, from_server, exe);
-        // Before it runs: at its next exec it is neither held nor watched. A process id of ours is in the table.
-        let _in_range = self.marks.set(self.target.pid, Marks::RELAYED);
+        let Calling {
+            calls,
+            filtering,
+            unfiltered,
+            ..
+        } = *calling;
+        let confined = filtering
+            .map(Filtering::outcome)
+            .or(unfiltered.map(Confined::Failed));
+        // Before it runs: what it is at its next exec. A process id of ours is in the table.
+        let (pid, marks) = (self.target.pid, &self.marks);
+        if self.target.follow {
+            let _in_range = marks.set(pid, Marks::ARMED);
+        } else if matches!(confined, Some(Confined::Filtered { .. })) {
+            marks.clear(pid, Marks::ARMED);
+        }
+        let mut ends = None;
+        if let Some(calls) = calls {
+            let Some((plan, to_server, from_server)) = calls.into_parts() else {
+                return Ok(self.refuse(Refusal::Killed));
+            };
+            let _in_range = marks.set(pid, Marks::RELAYED);
+            ends = Some(self.ends(plan, to_server, from_server, exe));
+        }
         let gone = self.let_go();
-        let outcome = if gone {
-            Outcome::Injected(Box::new(ends))
-        } else {
-            died(&self.target)
+        let outcome = match (ends, confined) {
+            _ if !gone => died(&self.target),
+            (Some(ends), confined) => Outcome::Injected(Box::new(Ends { confined, ..ends })),
+            (None, confined) => Outcome::Confined {
+                pid,
+                start_ns: self.target.start_ns,
+                confined: confined.unwrap_or(Confined::Failed(libc::EPROTO)),
+            },
         };
-        Step {
+        Ok(Step {
             outcome: Some(outcome),
             gone,
-        }
+        })
     }
 
     fn ends(&self, plan: Plan, to_server: OwnedFd, from_server: OwnedFd, exe: std::path::PathBuf) -> Ends {
@@ -288,6 +370,8 @@ impl Tracee {
             stdin: plan.stdin.kind,
             stdout: plan.stdout.kind,
             one_socket: plan.one_socket,
+            server_ino: [0, 1].map(|fd| procs::fd_link(self.target.pid, fd).map_or(0, |link| link.ino)),
+            confined: None,
             stderr_shared: plan.stderr_shared(),
             copies: plan.copies(),
             from_agent: own(plan.stdin.fd, plan.stdin.kind, false),
@@ -300,6 +384,9 @@ impl Tracee {
     /// Gives the target back what calls have changed besides descriptors.
     fn restore(&self, calling: &Calling) -> io::Result<()> {
         ptrace::poke(self.pid, calling.scratch, calling.scratch_was)?;
+        if let Some(filtering) = &calling.filtering {
+            filtering.restore()?;
+        }
         if let Some(limit) = &calling.limit {
             limit::set(self.pid, limit)?;
         }
@@ -311,9 +398,13 @@ impl Tracee {
     fn refuse(&mut self, reason: Refusal) -> Step {
         let mut reason = reason;
         if let Phase::Calling(calling) = std::mem::replace(&mut self.phase, Phase::GivenUp)
-            && (calling.calls.replaced() || self.restore(&calling).is_err())
+            && (calling.calls.as_ref().is_some_and(Calls::replaced) || self.restore(&calling).is_err())
         {
-            reason = Refusal::Killed;
+            reason = if reason.is_fatal() {
+                reason
+            } else {
+                Refusal::Killed
+            };
         }
         if reason.is_fatal() {
             self.signal(libc::SIGKILL);
@@ -399,9 +490,10 @@ fn failed(error: io::Error) -> Refusal {
 }
 
 fn why_not(pid: u32, error: &io::Error) -> Refusal {
-    let field = |name: &str| status_number(pid, name);
     match error.raw_os_error() {
-        Some(libc::EPERM) if field("TracerPid:").is_some_and(|tracer| tracer != 0) => Refusal::Traced,
+        Some(libc::EPERM) if status::number(pid, "TracerPid:", 10).is_some_and(|tracer| tracer != 0) => {
+            Refusal::Traced
+        }
         Some(libc::EPERM | libc::EACCES) => Refusal::Forbidden,
         other => Refusal::Failed(other.unwrap_or(libc::EIO)),
     }
@@ -409,11 +501,5 @@ fn why_not(pid: u32, error: &io::Error) -> Refusal {
 
 fn is_filtered(pid: u32) -> bool {
     // Unknown counts as filtered: a call that a filter answers with death must not be tried.
-    status_number(pid, "Seccomp:") != Some(0)
-}
-
-fn status_number(pid: u32, name: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().parse().ok()
+    status::number(pid, "Seccomp:", 10) != Some(0)
 }

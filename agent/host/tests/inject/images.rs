@@ -137,7 +137,7 @@ fn a_server_with_a_filter_against_the_very_calls() {
 }
 
 /// pipe2, socketpair, dup3 and close_range end the process that calls them.
-fn forbid_injected_calls() -> bool {
+pub(crate) fn forbid_injected_calls() -> bool {
     let op = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
         code: u16::try_from(code).unwrap_or(0),
         jt,

@@ -61,7 +61,7 @@ fn relayed(rig: &Rig, pid: u32) -> Option<Passed> {
 fn passed(outcome: Outcome) -> Option<Passed> {
     match outcome {
         Outcome::Injected(ends) => Some(Relay::start(*ends).join()),
-        Outcome::Died { .. } => None,
+        Outcome::Died { .. } | Outcome::Confined { .. } => None,
         Outcome::Refused { reason, .. } => {
             assert_eq!(reason, Refusal::Moved);
             None
@@ -228,6 +228,9 @@ fn a_target_that_does_not_stop_holds_up_no_other() {
         start_ns,
         parent: std::process::id(),
         far_ino: [0; 2],
+        relay: true,
+        confine: None,
+        follow: false,
     });
     let program = "
 import subprocess

@@ -7,7 +7,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
+use kams_host::filter::{Filter, Network};
+use kams_host::inject::{Confine, Confined, Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, Sensor, SensorControl, SensorEvent, SensorOptions};
 
 use crate::relay::{Passed, Relay};
@@ -23,6 +24,13 @@ pub(crate) const AGENT: &str = "test-agent";
 pub(crate) const IGNORE: &str = "test-ignore";
 /// As `argv[0]`: the request names the process itself as the parent, so that it has its parent's standard input.
 pub(crate) const OWN_PARENT: &str = "test-own-parent";
+
+/// Among the arguments: the process gets a filter that refuses.
+pub(crate) const DENY: &str = "test-filter-deny";
+/// Among the arguments: the process gets a filter that asks.
+pub(crate) const ASK: &str = "test-filter-ask";
+/// Among the arguments: the process launches the server; what it runs is held, too.
+pub(crate) const FOLLOW: &str = "test-follow";
 
 /// Whether the tests can run here; a skipped test is a failure where the environment says so.
 pub(crate) fn is_root() -> bool {
@@ -112,10 +120,25 @@ fn answer(rig: &Rig, report: &ExecReport) {
     if first == AGENT {
         arm(&rig.control, report.pid);
     }
-    if first == RELEASE || first == AGENT {
+    let says = |word: &str| report.args().iter().any(|argument| argument == word);
+    let confine = [(DENY, Network::Refused), (ASK, Network::Asked)]
+        .into_iter()
+        .find(|(word, _)| says(word))
+        .map(|(_, network)| Confine {
+            filter: Filter::new(network).expect("made"),
+            required: true,
+        });
+    let before = report.marks_before;
+    let followed = before.contains(Marks::ARMED) && !before.contains(Marks::ENDPOINT);
+    if first == RELEASE || first == AGENT || (followed && confine.is_none()) {
         rig.injector.release(report.pid, report.start_ns);
     } else if first != IGNORE {
-        rig.injector.inject(target(report, parent));
+        rig.injector.inject(Target {
+            relay: !followed,
+            confine,
+            follow: says(FOLLOW),
+            ..target(report, parent)
+        });
     }
 }
 
@@ -125,13 +148,16 @@ pub(crate) fn target(report: &ExecReport, parent: u32) -> Target {
         start_ns: report.start_ns,
         parent,
         far_ino: [report.fds[0].far_ino(), report.fds[1].far_ino()],
+        relay: true,
+        confine: None,
+        follow: false,
     }
 }
 
 fn pid_of(outcome: &Outcome) -> u32 {
     match outcome {
         Outcome::Injected(ends) => ends.pid,
-        Outcome::Refused { pid, .. } | Outcome::Died { pid, .. } => *pid,
+        Outcome::Confined { pid, .. } | Outcome::Refused { pid, .. } | Outcome::Died { pid, .. } => *pid,
     }
 }
 
@@ -162,6 +188,14 @@ impl Rig {
         match self.outcome(pid) {
             Outcome::Injected(ends) => *ends,
             other => panic!("not injected: {other:?}"),
+        }
+    }
+
+    /// What became of the filter of a process without a relay of its own.
+    pub(crate) fn confined(&self, pid: u32) -> Confined {
+        match self.outcome(pid) {
+            Outcome::Confined { confined, .. } => confined,
+            other => panic!("not confined: {other:?}"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use kams_export::view::{ServerState, ServerView, ToolView};
+use kams_export::view::{NetworkView, SeccompView, ServerState, ServerView, ToolView};
 
 use crate::cli::out::{Ink, Out};
 use crate::cli::table::{Cell, Column, Table, bytes, duration, number};
@@ -32,6 +32,8 @@ pub(in crate::cli) fn servers(servers: &[ServerView], cost: bool, out: &mut Out)
             Column::right("CALLS"),
             Column::right("ERRORS"),
             Column::right("GAPS"),
+            Column::left("NETWORK", 24),
+            Column::left("SECCOMP", 24),
             Column::left("CALLS ITSELF", 40),
         ]
     });
@@ -96,10 +98,45 @@ fn row(s: &ServerView, share: Option<String>) -> Vec<Cell> {
             Cell::new(s.calls.to_string()),
             count(s.errors, Ink::Odd),
             count(s.gaps, Ink::Bad),
+            network(s.network.as_ref()),
+            seccomp(s.seccomp.as_ref()),
             Cell::new(claims),
         ]);
     }
     cells
+}
+
+/// Whether it is cut off, and what it did since.
+fn network(view: Option<&NetworkView>) -> Cell {
+    match view {
+        None => Cell::new("-").ink(Ink::Faint),
+        Some(view) if !view.cut_off => Cell::new("NOT cut off").ink(Ink::Bad),
+        Some(view) if view.left_open > 0 => {
+            Cell::new(format!("cut off, {} open", view.left_open)).ink(Ink::Bad)
+        }
+        Some(view) if view.refused > 0 => {
+            Cell::new(format!("cut off, {} refused", view.refused)).ink(Ink::Bad)
+        }
+        Some(_) => Cell::new("cut off").ink(Ink::Odd),
+    }
+}
+
+/// What its filter of system calls does.
+fn seccomp(view: Option<&SeccompView>) -> Cell {
+    let Some(view) = view else {
+        return Cell::new("-").ink(Ink::Faint);
+    };
+    let ink = match view.state.as_str() {
+        "failed" => Ink::Bad,
+        "waiting" => Ink::Odd,
+        _ => Ink::Plain,
+    };
+    let text = match (&view.failed, view.refused) {
+        (Some(why), _) => format!("FAILED: {why}"),
+        (None, 0) => view.state.clone(),
+        (None, refused) => format!("{}, {refused} refused", view.state),
+    };
+    Cell::new(text).ink(ink)
 }
 
 fn count(n: u64, ink: Ink) -> Cell {

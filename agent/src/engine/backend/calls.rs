@@ -212,7 +212,10 @@ fn check(name: &str, form: Form, value: &Value) -> Result<(), String> {
             "a text of 1 to 128 characters",
         ),
         Form::Count => (value.is_u64(), "a whole number, zero or more"),
-        Form::Number => (value.is_number(), "a number"),
+        Form::Number => (
+            value.as_f64().is_some_and(|number| number >= 0.0),
+            "a number, zero or more",
+        ),
         Form::Flag => (value.is_boolean(), "true or false"),
         Form::Object => (value.is_object(), "an object"),
         Form::List => (
@@ -277,6 +280,7 @@ mod tests {
             (json!({"session_id": ""}), "session_id"),
             (json!({"session_id": "s", "modle": "m"}), "modle"),
             (json!({"session_id": "s", "prompt_tokens": -1}), "prompt_tokens"),
+            (json!({"session_id": "s", "latency_ms": -5}), "latency_ms"),
             (json!({"session_id": "s", "time": "soon"}), "time"),
             (
                 json!({"session_id": "s", "tool_calls": [{"nme": "f"}]}),

@@ -5,7 +5,7 @@
 //! `/v1/command/runs {"op": "checkpoint", "run": ID}`, `/v1/command/approvals {"op": "approve" | "deny", "id": 7}`.
 //! Approvals are decided by members of the policy's group, whoever they are; everything else by administrators.
 
-use kams_export::view::SCHEMA;
+use kams_export::view::{SCHEMA, Time};
 use kams_policy::{
     ADMIN_GROUP, Approval, Approver, Checkpoint, Head, Record, RecordKind, Refusal, export_run,
 };
@@ -85,7 +85,6 @@ impl DaemonBackend {
     pub(super) fn order_restrictions(&self, by: &Viewer, body: Value) -> Result<Value, BackendError> {
         let order = order(body, &["lift"])?;
         let name = name_of(by.uid);
-        tracing::warn!(uid = by.uid, pid = by.pid, id = order.id, "restriction lifted");
         let lifted = self.gate(move |gate, sink| {
             let now = here();
             gate.order(now, sink, |gate| gate.lift(order.id, &name, now))
@@ -93,6 +92,7 @@ impl DaemonBackend {
         let lifted = lifted.ok_or_else(|| BackendError::NotFound {
             what: format!("restriction: {}", order.id),
         })?;
+        tracing::warn!(uid = by.uid, pid = by.pid, id = order.id, "restriction lifted");
         Ok(json!({"schema": SCHEMA, "lifted": lifted.id, "action": lifted.action.name()}))
     }
 
@@ -114,17 +114,23 @@ impl DaemonBackend {
     /// Runs that live, after those that are on record and have ended.
     fn list_runs(&self, scope: Scope) -> Result<Value, BackendError> {
         let on_record = self.store.decision_ends(PAST).map_err(|error| failed(&error))?;
-        let on_record: Vec<Record> = on_record
+        let on_record: Vec<(Record, Option<i64>)> = on_record
             .iter()
             .filter(|row| admits(scope, row.uid))
-            .filter_map(|row| serde_json::from_str(&row.record).ok())
+            .filter_map(|row| Some((row, serde_json::from_str::<Record>(&row.record).ok()?)))
+            .map(|(row, last)| {
+                let began = self.began(row.uid, &last);
+                (last, began)
+            })
             .collect();
         self.gate(move |gate, _| {
             let (chain, runs) = (gate.gate().chain(), &gate.gate().runs);
             let past = on_record
                 .iter()
-                .filter(|last| !last.body.run.is_empty() && runs.get(&last.body.user, &last.body.run).is_none())
-                .map(|last| {
+                .filter(|(last, _)| {
+                    !last.body.run.is_empty() && runs.get(&last.body.user, &last.body.run).is_none()
+                })
+                .map(|(last, began)| {
                     let head = Head {
                         n: last.run_n,
                         hash: last.hash.clone(),
@@ -132,7 +138,7 @@ impl DaemonBackend {
                     json!({
                         "run": last.body.run, "user": last.body.user, "agent": last.body.agent,
                         "state": if last.body.kind == RecordKind::RunEnd { &last.body.decision } else { "ended" },
-                        "last": last.time, "in_flight": 0, "records": last.run_n, "head": head,
+                        "started_ms": began, "last": last.time, "in_flight": 0, "records": last.run_n, "head": head,
                     })
                 });
             let living = runs.list().filter(|(user, _)| admits(scope, gate.uid(user)));
@@ -148,6 +154,14 @@ impl DaemonBackend {
                 "missing": gate.missing().0,
             })
         })
+    }
+
+    /// When the first record of a run was made, in milliseconds; none where it is deleted by now.
+    fn began(&self, uid: Option<u32>, last: &Record) -> Option<i64> {
+        let first = self.store.decisions_of(uid, &last.body.run, 1).ok()?;
+        let first: Record = serde_json::from_str(&first.first()?.record).ok()?;
+        let time = Time::parse(&first.time).ok()?;
+        (first.run_n == 1 && first.body.user == last.body.user).then(|| time.unix_nanos() / 1_000_000)
     }
 
     fn show_run(&self, scope: Scope, run: &str) -> Result<Value, BackendError> {
@@ -230,15 +244,11 @@ impl DaemonBackend {
         let order = order(body, &["approve", "deny"])?;
         let (user, groups, root) = (name_of(by.uid), groups_of(by), by.uid == 0);
         let in_agent_tree = self.shared.is_in_tree(by.pid);
-        tracing::warn!(
-            uid = by.uid,
-            pid = by.pid,
-            id = order.id,
-            op = order.op,
-            "decision on an approval"
-        );
-        let id = order.id;
+        let (id, approve, uid) = (order.id, order.op == "approve", by.uid);
         let decided = self.gate(move |gate, sink| {
+            // Whose run it is, the kernel has told as a number; a name may have been known under another spelling.
+            let theirs = gate.gate().approvals.get(id).map(|one| one.request.user.clone());
+            let user = theirs.filter(|name| gate.uid(name) == Some(uid)).unwrap_or(user);
             let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
             let approver = Approver {
                 user: &user,
@@ -247,10 +257,14 @@ impl DaemonBackend {
                 in_agent_tree,
             };
             let now = here();
-            gate.order(now, sink, |gate| {
-                gate.decide(order.id, &approver, order.op == "approve", now)
-            })
+            gate.order(now, sink, |gate| gate.decide(id, &approver, approve, now))
         })?;
+        let result = match &decided {
+            Ok(_) => "done".to_owned(),
+            Err(refusal) => refusal.to_string(),
+        };
+        let op = if approve { "approve" } else { "deny" };
+        tracing::warn!(uid, pid = by.pid, id, op, result, "decision on an approval");
         match decided {
             Ok(approval) => Ok(json!({"schema": SCHEMA, "id": approval.id, "state": approval.state.name()})),
             Err(Refusal::Unknown) => Err(BackendError::NotFound {

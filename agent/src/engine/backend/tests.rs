@@ -16,6 +16,7 @@ use super::DaemonBackend;
 use crate::admin::{AdminServer, Feed, FeedLimits, Limits};
 use crate::config::Config;
 use crate::engine::counter::Counter;
+use crate::engine::counter::tokenizer::Tokenizer;
 use crate::engine::judge::Judge;
 use crate::engine::live::Live;
 use crate::engine::registry::Registry;
@@ -75,7 +76,7 @@ async fn decisions_reach_judge_and_store_and_reports_only_own_agents() {
         ..AgentView::default()
     };
     registry.lock().add_agent(agent(41, uid));
-    let counter = Counter::start(Arc::clone(&registry), Arc::clone(&metrics)).unwrap();
+    let counter = Counter::start(Arc::clone(&registry), Arc::clone(&metrics), Tokenizer::Here).unwrap();
     let live = Live {
         registry,
         feed: Feed::new(FeedLimits::default(), "one"),

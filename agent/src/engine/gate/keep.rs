@@ -1,6 +1,6 @@
 //! What outlives the process: records behind the verdict; restrictions, approvals and exceptions as they stand.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use kams_policy::{
     Action, Approval, ApprovalQueue, Body, Chain, ExceptionSet, Head, KeptException, Now, Record, RecordKind,
@@ -85,6 +85,22 @@ struct StoredException {
 /// for approval go on by one record.
 const RUNS: u32 = 1_024;
 
+/// Whether a record of `batch` counts as a decision. A call that a run-level rule decided on leaves two records of that
+/// decision, the checkpoint's and its own admission's; it was decided on once.
+fn counts(batch: &[Record], record: &Record) -> bool {
+    let body = &record.body;
+    match body.kind {
+        RecordKind::Checkpoint | RecordKind::Finding => true,
+        RecordKind::Admission => !batch.iter().any(|other| {
+            let other = &other.body;
+            other.kind == RecordKind::Checkpoint
+                && (&other.user, &other.run, &other.tool) == (&body.user, &body.run, &body.tool)
+                && (&other.rule, &other.decision) == (&body.rule, &body.decision)
+        }),
+        _ => false,
+    }
+}
+
 impl Gatekeeper {
     /// Goes on where the last start ended: the chain's numbers, restrictions, approvals.
     pub(super) fn restore(&mut self, now: Now) {
@@ -147,14 +163,18 @@ impl Gatekeeper {
         self.restore_exceptions(&store, now);
         let denied = self.restore_approvals(&store, now);
         // Runs do not go on: their facts were in memory.
-        let asked = denied
+        let mut cut_off: BTreeMap<(&str, &str), &str> = denied
             .iter()
-            .map(|one| (one.request.user.as_str(), one.request.run.as_str()));
-        let cut_off: BTreeSet<(&str, &str)> = open
-            .iter()
-            .map(|body| (body.user.as_str(), body.run.as_str()))
-            .chain(asked)
+            .map(|one| &one.request)
+            .map(|asked| ((asked.user.as_str(), asked.run.as_str()), asked.agent.as_str()))
             .collect();
+        for body in open {
+            let agent = cut_off.entry((&body.user, &body.run)).or_default();
+            if !body.agent.is_empty() {
+                *agent = &body.agent;
+            }
+        }
+        let cut_off = cut_off.into_iter().map(|((user, run), agent)| (user, run, agent));
         self.gate.note_lost_runs(cut_off, now);
         self.write_records(now);
     }
@@ -253,11 +273,15 @@ impl Gatekeeper {
     fn write_records(&mut self, now: Now) -> Vec<(&'static str, String)> {
         let records = self.gate.take_records();
         let mut counted = Vec::new();
+        if records
+            .iter()
+            .any(|record| record.body.kind == RecordKind::Restriction)
+        {
+            self.publish_cut_offs(now);
+        }
         for record in &records {
-            if matches!(
-                record.body.kind,
-                RecordKind::Admission | RecordKind::Checkpoint | RecordKind::Finding
-            ) && let Some(outcome) = kams_policy::Outcome::from_name(&record.body.decision)
+            if counts(&records, record)
+                && let Some(outcome) = kams_policy::Outcome::from_name(&record.body.decision)
             {
                 counted.push((outcome.name(), record.body.rule.clone().unwrap_or_default()));
             }

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 
 use kams_detect::behaviour::canonical_digest;
 use kams_detect::egress;
-use kams_mcp::RequestId;
+use kams_detect::waste::call_key;
 use kams_mcp::event::{Request, RequestKind, ToolCall};
+use kams_mcp::{Meta, RequestId};
 
 use super::{Case, Judge};
 use crate::engine::sink::Sink;
+use crate::engine::waste::joins::Ids;
 
 /// Calls of one session that may be open at once; beyond it the behaviour of the others is not followed.
 const OPEN: usize = 4_096;
@@ -30,12 +32,23 @@ impl OpenCalls {
     }
 }
 
+/// The ids by which an agent's telemetry names a call and its session.
+fn ids(meta: &Meta<'_>) -> Ids {
+    let ids = &meta.correlation;
+    let call = ids.tool_use_id.as_ref().or(ids.call_id.as_ref());
+    Ids {
+        call: call.map(|id| call_key(id)),
+        session: ids.session_id.clone().or_else(|| ids.thread_id.clone()),
+    }
+}
+
 impl Judge {
     pub(super) fn call(
         &mut self,
         case: &Case<'_>,
         id: Option<&RequestId>,
         call: &ToolCall<'_>,
+        meta: Option<&Meta<'_>>,
         sink: &mut dyn Sink,
     ) {
         let arguments = call.arguments.as_ref().map_or("{}", |json| json.get());
@@ -51,7 +64,13 @@ impl Judge {
             session.calls.0.insert(id.clone(), open);
         }
         if call.input_responses.is_none() {
-            self.called(case, &call.name, arguments, sink);
+            self.called(
+                case,
+                &call.name,
+                arguments,
+                meta.map(ids).unwrap_or_default(),
+                sink,
+            );
         }
     }
 

@@ -7,6 +7,7 @@ use super::{Case, Judge};
 use crate::engine::conversation::Party;
 use crate::engine::sink::Sink;
 use crate::engine::waste::desk::Desk;
+use crate::engine::waste::joins::Ids;
 use crate::engine::waste::worker::Handle;
 use crate::engine::waste::{About, Input, Output};
 
@@ -38,11 +39,19 @@ impl Judge {
     }
 
     /// An agent calls a tool.
-    pub(super) fn called(&mut self, case: &Case<'_>, tool: &str, arguments: &str, sink: &mut dyn Sink) {
+    pub(super) fn called(
+        &mut self,
+        case: &Case<'_>,
+        tool: &str,
+        arguments: &str,
+        ids: Ids,
+        sink: &mut dyn Sink,
+    ) {
         let input = Input::Called {
             about: about(case),
             tool: tool.to_owned(),
             arguments: arguments.to_owned(),
+            ids,
         };
         self.observe(input, sink);
     }

@@ -85,6 +85,7 @@ fn party() -> Party {
         agent_start: 1,
         server: "npm:mail".into(),
         server_pid: 8,
+        server_start: 9,
         transport: Transport::Pipe,
         relayed: true,
     }
@@ -488,6 +489,8 @@ fn a_call_waits_for_a_person() {
         assert_eq!(progress["params"]["progressToken"], "t");
         assert!(talk.settle().is_empty(), "not at every look");
         assert_eq!(talk.call(2, "other", &json!({})).onward, Onward::Same);
+        // The person takes two minutes.
+        talk.now += 120_000_000_000;
         talk.decide(approve);
         let settled = talk.settle();
         let [FromEngine::Verdict(of, verdict)] = &settled[..] else {
@@ -498,6 +501,13 @@ fn a_call_waits_for_a_person() {
             assert_eq!(verdict.onward, Onward::Same);
             let result = json!({"id": 1, "result": {"content": []}});
             assert_eq!(talk.down(&result).onward, Onward::Same);
+            let answered = talk
+                .told
+                .events
+                .iter()
+                .rfind(|event| event.event == EventKind::ToolResult);
+            let latency = answered.unwrap().latency_us.unwrap();
+            assert!(latency < 10_000, "{latency} us: the wait counts as the server's");
         } else {
             assert_eq!(verdict.onward, Onward::Nothing);
             let answer: Value = serde_json::from_slice(&verdict.back).unwrap();
@@ -546,7 +556,11 @@ fn killing_is_left_to_who_can() {
     assert!(talk.call(1, "send", &json!({"k": secret()})).back.is_some());
     assert_eq!(
         talk.relayed.take_effects(),
-        [Effect::KillServer { server_id: 1, pid: 8 }]
+        [Effect::KillServer {
+            server_id: 1,
+            pid: 8,
+            start: 9
+        }]
     );
     assert_eq!(talk.relayed.take_effects(), []);
 }

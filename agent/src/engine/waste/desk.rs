@@ -12,6 +12,7 @@ use kams_export::view::Time;
 use lru::LruCache;
 use serde_json::Value;
 
+use super::joins::Joins;
 use super::turns::Turns;
 use super::{About, Input, Output, Sender, without_server};
 use crate::engine::judge::usage::Usage;
@@ -33,6 +34,7 @@ pub struct Desk {
     model: Monitor,
     runs: LruCache<(u32, u32), Run>,
     turns: LruCache<String, Turns>,
+    joins: Joins,
 }
 
 /// One agent process.
@@ -63,6 +65,7 @@ impl Desk {
             model: Monitor::new(config),
             runs: LruCache::new(limit(RUNS)),
             turns: LruCache::new(limit(SESSIONS)),
+            joins: Joins::default(),
         }
     }
 
@@ -78,7 +81,12 @@ impl Desk {
                 about,
                 tool,
                 arguments,
-            } => self.called(&about, &tool, &arguments),
+                ids,
+            } => {
+                let agent = (about.party.agent_pid, about.party.agent.to_string());
+                self.joins.seen(about.party.uid, &ids, &agent);
+                self.called(&about, &tool, &arguments)
+            }
             Input::Answered {
                 about,
                 tool,
@@ -100,6 +108,7 @@ impl Desk {
             Input::Gone { uid, agent_pid } => {
                 // What its telemetry says may come later: the run stays until its place is needed.
                 self.mcp.forget(&run_key(uid, agent_pid));
+                self.joins.forget(uid, agent_pid);
                 if let Some(run) = self.runs.get_mut(&(uid, agent_pid)) {
                     run.definitions.clear();
                 }
@@ -180,6 +189,11 @@ impl Desk {
     }
 
     fn model_call(&mut self, sender: &Sender, mut call: LlmCall) -> Vec<Output> {
+        let joined = self.joins.find(sender.uid, &call.session, call.call_key);
+        let sender = &Sender {
+            agent: joined.or_else(|| sender.agent.clone()),
+            ..sender.clone()
+        };
         let pid = sender.agent.as_ref().map(|(pid, _)| *pid);
         let seen = pid.is_some_and(|pid| {
             let run = self.run(sender.uid, pid);
@@ -276,4 +290,98 @@ fn found(about: &About, findings: Vec<Finding>, tool: Option<&str>) -> Vec<Outpu
         }),
     };
     findings.into_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kams_detect::waste::{Usage as Tokens, call_key};
+
+    use super::super::joins::Ids;
+    use super::*;
+
+    fn called(agent_pid: u32, id: &str) -> Input {
+        let sender = Sender {
+            uid: 1000,
+            user: "ana".to_owned(),
+            agent: Some((agent_pid, "claude-code".to_owned())),
+            ..Sender::default()
+        };
+        Input::Called {
+            about: About {
+                party: without_server(&sender),
+                time: Time::from_unix_nanos(0),
+                mono: 0,
+                request_id: None,
+            },
+            tool: "search".to_owned(),
+            arguments: "{}".to_owned(),
+            ids: Ids {
+                call: Some(call_key(id)),
+                session: None,
+            },
+        }
+    }
+
+    fn told(uid: u32, call: LlmCall) -> Input {
+        let sender = Sender {
+            uid,
+            user: "ana".to_owned(),
+            ..Sender::default()
+        };
+        Input::Calls {
+            sender,
+            calls: vec![call],
+        }
+    }
+
+    fn turn(at: u64, prompt_tokens: u64) -> LlmCall {
+        LlmCall {
+            session: "s-1".to_owned(),
+            at,
+            usage: Tokens {
+                prompt_tokens,
+                ..Tokens::default()
+            },
+            ..LlmCall::default()
+        }
+    }
+
+    fn tool_result(id: &str) -> LlmCall {
+        LlmCall {
+            session: "s-1".to_owned(),
+            side: true,
+            over_mcp: true,
+            call_key: Some(call_key(id)),
+            ..LlmCall::default()
+        }
+    }
+
+    /// Agents whose costs are corrected by these outputs, and by how many tokens.
+    fn corrected(outputs: &[Output]) -> Vec<(u32, u64)> {
+        let of = |output: &Output| match output {
+            Output::Usage(usage) => Some((usage.agent_pid, usage.input_tokens)),
+            _ => None,
+        };
+        outputs.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn a_report_that_names_a_call_belongs_to_the_agent_that_made_it() {
+        let mut desk = Desk::new(Config::default());
+        desk.take(called(7, "toolu_1"));
+        desk.take(called(8, "toolu_2"));
+        // The socket tells whose user it is and no more.
+        assert!(corrected(&desk.take(told(1000, turn(1, 1_000)))).is_empty());
+        desk.take(told(1000, tool_result("toolu_2")));
+        assert_eq!(corrected(&desk.take(told(1000, turn(2, 1_450)))), [(8, 450)]);
+        // Another user who names the same call has made none.
+        desk.take(told(1001, tool_result("toolu_1")));
+        desk.take(told(1001, turn(3, 1_000)));
+        assert!(corrected(&desk.take(told(1001, turn(4, 2_000)))).is_empty());
+        desk.take(Input::Gone {
+            uid: 1000,
+            agent_pid: 8,
+        });
+        assert!(corrected(&desk.take(told(1000, turn(5, 2_000)))).is_empty());
+    }
 }

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::super::call::{LlmCall, ToolCall, Usage, digest};
+use super::super::call::{LlmCall, ToolCall, Usage, call_key, digest};
 use super::super::config::Config;
 use super::attributes::Attributes;
 
@@ -64,7 +64,13 @@ fn claude(name: &str, about: &Attributes<'_>, config: &Config, call: &mut LlmCal
             let mcp = inner.get("mcp_tool_name").and_then(Value::as_str);
             call.over_mcp = mcp.is_some() || about.text("tool_name") == Some("mcp_tool");
             let name = mcp.or_else(|| about.text("tool_name"))?;
-            tool(call, name, about.text("tool_input")?, config);
+            tool(
+                call,
+                name,
+                about.text("tool_input"),
+                about.text("tool_use_id"),
+                config,
+            )?;
         }
         _ => return None,
     }
@@ -96,7 +102,8 @@ fn codex(name: &str, about: &Attributes<'_>, config: &Config, call: &mut LlmCall
         "codex.user_prompt" => heard(call),
         "codex.tool_result" => {
             call.over_mcp = about.text("mcp_server").is_some_and(|server| !server.is_empty());
-            tool(call, about.text("tool_name")?, about.text("arguments")?, config);
+            let (arguments, id) = (about.text("arguments"), about.text("call_id"));
+            tool(call, about.text("tool_name")?, arguments, id, config)?;
         }
         _ => return None,
     }
@@ -119,12 +126,8 @@ fn gemini(name: &str, about: &Attributes<'_>, config: &Config, call: &mut LlmCal
         "gemini_cli.api_error" => failure(call, about, "prompt_id"),
         "gemini_cli.tool_call" => {
             call.over_mcp = about.text("tool_type") == Some("mcp");
-            tool(
-                call,
-                about.text("function_name")?,
-                about.text("function_args")?,
-                config,
-            );
+            let (name, arguments) = (about.text("function_name")?, about.text("function_args"));
+            tool(call, name, arguments, None, config)?;
         }
         _ => return None,
     }
@@ -132,11 +135,24 @@ fn gemini(name: &str, about: &Attributes<'_>, config: &Config, call: &mut LlmCal
 }
 
 /// A tool that ran. Without its arguments (most agents leave them out unless told otherwise) nothing can be said of it:
-/// calls that differ would look alike.
-fn tool(call: &mut LlmCall, name: &str, arguments: &str, config: &Config) {
-    let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| Value::from(arguments));
+/// calls that differ would look alike. Its id alone still tells which agent's session this is.
+fn tool(
+    call: &mut LlmCall,
+    name: &str,
+    arguments: Option<&str>,
+    id: Option<&str>,
+    config: &Config,
+) -> Option<()> {
+    call.call_key = id.map(call_key);
+    if arguments.is_none() && id.is_none() {
+        return None;
+    }
     call.side = true;
-    call.tool_calls.push(ToolCall::measure(name, &arguments, config));
+    if let Some(arguments) = arguments {
+        let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| Value::from(arguments));
+        call.tool_calls.push(ToolCall::measure(name, &arguments, config));
+    }
+    Some(())
 }
 
 /// The person read an answer, or typed a prompt and so has seen what was there. Codex and Gemini CLI tell the latter

@@ -1,7 +1,7 @@
 //! Spans: Copilot CLI and other programs by the OpenTelemetry GenAI conventions, opencode (`ai.streamText.doStream`), and
 //! OpenInference (embeddings, chats with images, rerank).
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::call::{LlmCall, ToolCall, digest};
 use super::super::config::Config;
@@ -43,6 +43,12 @@ pub(super) fn call(
     let operation = about
         .text("gen_ai.operation.name")
         .or_else(|| about.text("ai.operationId"))
+        // OpenLLMetry before it took up the conventions.
+        .or_else(|| match about.text("llm.request.type")? {
+            "completion" => Some("text_completion"),
+            "embedding" => Some("embeddings"),
+            other => Some(other),
+        })
         .unwrap_or(name);
     let provider = about
         .text("gen_ai.provider.name")
@@ -56,16 +62,25 @@ pub(super) fn call(
         | "ai.generateText.doGenerate" => {
             about
                 .text("gen_ai.request.model")
+                .or_else(|| about.text("gen_ai.response.model"))
                 .unwrap_or_default()
                 .clone_into(&mut call.model);
             "chat".clone_into(&mut call.method);
             call.usage = usage(
-                about.first(&["gen_ai.usage.input_tokens", "ai.usage.inputTokens"]),
+                about.first(&[
+                    "gen_ai.usage.input_tokens",
+                    "ai.usage.inputTokens",
+                    "gen_ai.usage.prompt_tokens",
+                ]),
                 about.first(&[
                     "gen_ai.usage.cache_read.input_tokens",
                     "ai.usage.cachedInputTokens",
                 ]),
-                about.first(&["gen_ai.usage.output_tokens", "ai.usage.outputTokens"]),
+                about.first(&[
+                    "gen_ai.usage.output_tokens",
+                    "ai.usage.outputTokens",
+                    "gen_ai.usage.completion_tokens",
+                ]),
             );
             if let Some(kind) = about.text("error.type") {
                 // A try that failed is a span of its own; tries of one turn stand for a digest of the request.
@@ -83,6 +98,7 @@ pub(super) fn call(
                 .texts("gen_ai.response.finish_reasons")
                 .into_iter()
                 .any(ended);
+            call.request = conversation(about, config);
             call.request.tools = definitions(about);
             // opencode asks for a title first, without tools.
             call.side = operation.starts_with("ai.") && call.request.tools.is_none();
@@ -112,6 +128,32 @@ pub(super) fn call(
         _ => return None,
     }
     Some(call)
+}
+
+/// What was said, where a program sends it along: by the conventions (`gen_ai.input.messages`: roles with parts) or as the
+/// Vercel AI SDK does (`ai.prompt.messages`).
+fn conversation(about: &Attributes<'_>, config: &Config) -> Request {
+    let read = |name: &str| serde_json::from_str::<Vec<Value>>(about.text(name)?).ok();
+    let messages = read("gen_ai.input.messages")
+        .map(|messages| messages.iter().map(by_parts).collect())
+        .or_else(|| read("ai.prompt.messages"));
+    messages.map_or_else(Request::default, |messages| {
+        Request::measure(&json!({ "messages": messages }), config)
+    })
+}
+
+/// A message with `parts` in the shape that providers' libraries send.
+fn by_parts(message: &Value) -> Value {
+    let parts = message
+        .get("parts")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let texts: Vec<Value> = parts
+        .filter(|part| part.get("type").and_then(Value::as_str) == Some("text"))
+        .filter_map(|part| Some(json!({"type": "text", "text": part.get("content")?.as_str()?})))
+        .collect();
+    json!({"role": message.get("role"), "content": texts})
 }
 
 fn definitions(about: &Attributes<'_>) -> Option<ToolDefinitions> {

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{MAX_DEPTH, MAX_VALUES, Malformed, Signal};
+use super::{MAX_ATTRIBUTES, MAX_DEPTH, MAX_VALUES, Malformed, OBJECT, Signal};
 
 /// A message's fields that are read.
 struct Message(&'static [Field]);
@@ -22,11 +22,11 @@ enum Kind {
     One(&'static Message),
     /// A list of them.
     Many(&'static Message),
+    /// A list of pairs, which becomes one object.
+    Attributes,
     Text,
     /// Bytes that are hexadecimal in JSON.
     Hex,
-    Int,
-    Double,
     /// Nanoseconds in eight bytes.
     Time,
 }
@@ -35,18 +35,10 @@ const fn field(number: u32, name: &'static str, kind: Kind) -> Field {
     Field { number, name, kind }
 }
 
-static ANY: Message = Message(&[
-    field(1, "stringValue", Kind::Text),
-    field(3, "intValue", Kind::Int),
-    field(4, "doubleValue", Kind::Double),
-    field(5, "arrayValue", Kind::One(&ARRAY)),
-]);
-static ARRAY: Message = Message(&[field(1, "values", Kind::Many(&ANY))]);
-static PAIR: Message = Message(&[field(1, "key", Kind::Text), field(2, "value", Kind::One(&ANY))]);
-static RESOURCE: Message = Message(&[field(1, "attributes", Kind::Many(&PAIR))]);
+static RESOURCE: Message = Message(&[field(1, "attributes", Kind::Attributes)]);
 static LOG: Message = Message(&[
     field(1, "timeUnixNano", Kind::Time),
-    field(6, "attributes", Kind::Many(&PAIR)),
+    field(6, "attributes", Kind::Attributes),
     field(11, "observedTimeUnixNano", Kind::Time),
     field(12, "eventName", Kind::Text),
 ]);
@@ -55,7 +47,7 @@ static SPAN: Message = Message(&[
     field(4, "parentSpanId", Kind::Hex),
     field(5, "name", Kind::Text),
     field(7, "startTimeUnixNano", Kind::Time),
-    field(9, "attributes", Kind::Many(&PAIR)),
+    field(9, "attributes", Kind::Attributes),
 ]);
 static METRIC: Message = Message(&[field(1, "name", Kind::Text)]);
 static SCOPE_LOGS: Message = Message(&[field(2, "logRecords", Kind::Many(&LOG))]);
@@ -96,26 +88,33 @@ fn read_message(
     let depth = depth.checked_sub(1).ok_or(Malformed::TooMuch)?;
     let mut map = Map::new();
     while !bytes.is_empty() {
-        let tag = varint(&mut bytes)?;
-        let number = u32::try_from(tag >> 3).map_err(|_why| Malformed::Protobuf)?;
-        let raw = Raw::take(tag & 7, &mut bytes)?;
-        if number == 0 {
-            return Err(Malformed::Protobuf);
-        }
+        let (number, raw) = next(&mut bytes)?;
         let Some(field) = message.0.iter().find(|field| field.number == number) else {
             continue;
         };
-        *left = left.checked_sub(1).ok_or(Malformed::TooMuch)?;
+        spend(left, if map.is_empty() { 1 + OBJECT } else { 1 })?;
         let value = match (&field.kind, raw) {
+            (Kind::Attributes, Raw::Bytes(bytes)) => {
+                let pair = read_pair(bytes, depth, left)?;
+                let attributes = map
+                    .entry(field.name)
+                    .or_insert_with(|| Value::Object(Map::new()))
+                    .as_object_mut();
+                if let (Some(attributes), Some((name, value))) = (attributes, pair) {
+                    if attributes.is_empty() {
+                        spend(left, OBJECT)?;
+                    }
+                    if attributes.len() < MAX_ATTRIBUTES {
+                        attributes.insert(name, value);
+                    }
+                }
+                continue;
+            }
             (Kind::One(inner) | Kind::Many(inner), Raw::Bytes(bytes)) => {
                 read_message(inner, bytes, depth, left)?
             }
-            (Kind::Text, Raw::Bytes(bytes)) => {
-                Value::from(std::str::from_utf8(bytes).map_err(|_why| Malformed::Protobuf)?)
-            }
+            (Kind::Text, Raw::Bytes(bytes)) => Value::from(utf8(bytes)?),
             (Kind::Hex, Raw::Bytes(bytes)) => Value::from(hex::encode(bytes)),
-            (Kind::Int, Raw::Varint(value)) => Value::from(value.cast_signed()),
-            (Kind::Double, Raw::Eight(bits)) => Value::from(f64::from_bits(bits)),
             (Kind::Time, Raw::Eight(nanos)) => Value::from(nanos),
             _ => return Err(Malformed::Protobuf),
         };
@@ -132,6 +131,74 @@ fn read_message(
         }
     }
     Ok(Value::Object(map))
+}
+
+fn spend(left: &mut usize, values: usize) -> Result<(), Malformed> {
+    *left = left.checked_sub(values).ok_or(Malformed::TooMuch)?;
+    Ok(())
+}
+
+/// The next field's number and content.
+fn next<'b>(bytes: &mut &'b [u8]) -> Result<(u32, Raw<'b>), Malformed> {
+    let tag = varint(bytes)?;
+    let number = u32::try_from(tag >> 3).map_err(|_why| Malformed::Protobuf)?;
+    let raw = Raw::take(tag & 7, bytes)?;
+    if number == 0 {
+        return Err(Malformed::Protobuf);
+    }
+    Ok((number, raw))
+}
+
+/// A name with its value; nothing where the value is of a kind that nobody here reads.
+fn read_pair(mut bytes: &[u8], depth: usize, left: &mut usize) -> Result<Option<(String, Value)>, Malformed> {
+    let depth = depth.checked_sub(1).ok_or(Malformed::TooMuch)?;
+    // A name that is not written is the empty one.
+    let (mut name, mut value) = ("", None);
+    while !bytes.is_empty() {
+        match next(&mut bytes)? {
+            (1, Raw::Bytes(text)) => name = utf8(text)?,
+            (2, Raw::Bytes(typed)) => value = read_typed(typed, depth, left)?.or(value),
+            (1 | 2, _) => return Err(Malformed::Protobuf),
+            _ => {}
+        }
+    }
+    Ok(value.map(|value| (name.to_owned(), value)))
+}
+
+/// A typed value as a plain one. Of several kinds the last counts, as it does in generated code.
+fn read_typed(mut bytes: &[u8], depth: usize, left: &mut usize) -> Result<Option<Value>, Malformed> {
+    let depth = depth.checked_sub(1).ok_or(Malformed::TooMuch)?;
+    spend(left, 1)?;
+    let mut value = None;
+    while !bytes.is_empty() {
+        value = match next(&mut bytes)? {
+            (1, Raw::Bytes(text)) => Some(Value::from(utf8(text)?)),
+            (3, Raw::Varint(whole)) => Some(Value::from(whole.cast_signed())),
+            (4, Raw::Eight(bits)) => Some(Value::from(f64::from_bits(bits))),
+            (5, Raw::Bytes(list)) => {
+                let depth = depth.checked_sub(1).ok_or(Malformed::TooMuch)?;
+                let mut items = Vec::new();
+                let mut rest = list;
+                while !rest.is_empty() {
+                    match next(&mut rest)? {
+                        (1, Raw::Bytes(item)) => items.extend(read_typed(item, depth, left)?),
+                        (1, _) => return Err(Malformed::Protobuf),
+                        _ => {}
+                    }
+                }
+                Some(Value::Array(items))
+            }
+            (1 | 3 | 4 | 5, _) => return Err(Malformed::Protobuf),
+            // Truth values, bytes and maps.
+            (2 | 6 | 7, _) => None,
+            _ => value,
+        };
+    }
+    Ok(value)
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, Malformed> {
+    std::str::from_utf8(bytes).map_err(|_why| Malformed::Protobuf)
 }
 
 /// A field's content before its kind is known.

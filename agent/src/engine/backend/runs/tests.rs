@@ -17,6 +17,7 @@ use super::name_of;
 use crate::admin::{AdminServer, Feed, FeedLimits, Limits};
 use crate::config::Config;
 use crate::engine::counter::Counter;
+use crate::engine::counter::tokenizer::Tokenizer;
 use crate::engine::gate::here;
 use crate::engine::judge::Judge;
 use crate::engine::live::Live;
@@ -84,7 +85,7 @@ async fn only_the_right_person_decides_and_lifts() {
     let store = Arc::new(store);
     let metrics = Arc::new(Metrics::new("0", "0", 0.0, LabelLimits::default()).unwrap());
     let registry = Arc::new(Registry::default());
-    let counter = Counter::start(Arc::clone(&registry), Arc::clone(&metrics)).unwrap();
+    let counter = Counter::start(Arc::clone(&registry), Arc::clone(&metrics), Tokenizer::Here).unwrap();
     let live = Live {
         registry,
         feed: Feed::new(FeedLimits::default(), "one"),
