@@ -292,7 +292,6 @@ impl Engine {
             });
         }
         self.tell_cut_off(view, reason, failed);
-        self.cut_off_filtered(view.id, false);
         self.network.by_server.insert(view.id, cut);
     }
 
@@ -344,9 +343,6 @@ impl Engine {
         }
         if let Some(view) = self.live.registry.lock().server_mut(number) {
             view.network = None;
-        }
-        if !cut.gone {
-            self.cut_off_filtered(number, true);
         }
         if !cut.gone && cut.id.is_some() {
             self.tell_restored(&cut.server, cut.reason);

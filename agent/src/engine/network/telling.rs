@@ -183,6 +183,7 @@ impl Engine {
             agent_start: self.start_of(view.agent_pid).unwrap_or(0),
             server: view.identity.as_str().into(),
             server_pid: view.pid,
+            server_start: self.start_of(view.pid).unwrap_or(0),
             transport: if view.transport == Transport::Socket {
                 Transport::Socket
             } else {
