@@ -33,7 +33,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool whose relays find the daemon at `engine` and name this `instance` of it. It is started when it is first asked whether it is ready.
+    /// A pool whose relays find the daemon at `engine` and name this `instance` of it. It is started when it is first asked
+    /// whether it is ready.
     ///
     /// # Errors
     /// Where this program does not know its own place.
