@@ -66,6 +66,7 @@ impl Talk {
             agent_start: 1,
             server: Arc::from("bench:server"),
             server_pid: 2,
+            server_start: 0,
             transport: Transport::Pipe,
             relayed: false,
         };

@@ -32,6 +32,8 @@ pub struct Config {
     pub mode: Mode,
     /// What gets a relay in enforce mode.
     pub relay: RelayWhat,
+    /// What is done about a server that was to get a relay and runs without one.
+    pub unrelayed: Unrelayed,
     /// Whom to watch.
     pub watch: Watch,
     /// How to read.
@@ -59,6 +61,15 @@ pub enum RelayWhat {
     Known,
     /// All that is shaped like a server.
     Candidates,
+}
+
+/// `unrelayed`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unrelayed {
+    /// It is told, and the server runs.
+    Report,
+    /// It is told, and the server is ended, so that its agent starts it again.
+    Restart,
 }
 
 /// `watch`.
@@ -170,6 +181,7 @@ impl Default for Config {
         Self {
             mode: Mode::Observe,
             relay: RelayWhat::Known,
+            unrelayed: Unrelayed::Report,
             watch: Watch {
                 unknown_agents: UnknownAgents::Discover,
                 agents: Vec::new(),

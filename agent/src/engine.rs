@@ -19,6 +19,7 @@ pub mod judge;
 pub mod judging;
 mod lifecycle;
 pub mod live;
+mod network;
 pub mod outside;
 mod own;
 pub mod registry;
@@ -37,6 +38,7 @@ use std::time::Duration;
 
 use kams_detect::cost::Point;
 use kams_export::view::{EventKind, EventView, Time};
+use kams_host::netblock::Blocks;
 use kams_host::{
     Marks, Sensor, SensorControl, SensorError, SensorEvent, SensorEvents, SensorOptions, StreamKey, clock,
 };
@@ -56,6 +58,7 @@ use judge::decided::{Changed, DecideError, Decided};
 use judge::usage::Usage;
 use judging::{Judging, Work};
 use live::Live;
+use network::Network;
 use outside::Outside;
 use seccomp::Filters;
 use servers::Server;
@@ -103,8 +106,6 @@ pub enum Command {
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
     Gate(backend::runs::Ask),
-    /// Policy cuts a server off the network, by its number.
-    CutNetwork(u64),
     /// Stop.
     Stop,
 }
@@ -114,12 +115,22 @@ pub enum Command {
 pub struct Shared {
     sensor: Mutex<Option<SensorControl>>,
     endpoints: Mutex<HashSet<u32>>,
+    blocks: Mutex<Option<Arc<Blocks>>>,
 }
 
 impl Shared {
     /// The running sensor's handle; none after `kams off`.
     pub fn sensor(&self) -> Option<SensorControl> {
         self.sensor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What cuts servers off the network; none before the engine has started.
+    pub fn blocks(&self) -> Option<Arc<Blocks>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_blocks(&self, blocks: &Arc<Blocks>) {
+        *self.blocks.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(blocks));
     }
 
     /// Whether this process is an agent.
@@ -159,7 +170,6 @@ pub struct Engine {
     running: Option<Running>,
     shared: Arc<Shared>,
     live: Live,
-    boot: [u8; 16],
     tracker: Tracker,
     agents: AgentTable,
     outside: Outside,
@@ -167,6 +177,7 @@ pub struct Engine {
     readings: Option<mpsc::UnboundedReceiver<Reading>>,
     judging: Judging,
     enforce: Enforce,
+    network: Network,
     filters: Filters,
     outcomes: Option<Outcomes>,
     servers: HashMap<InstanceId, Server>,
@@ -209,6 +220,9 @@ impl Engine {
         let agents = AgentTable::new(&patterns(&config))?;
         let boot = boot_id();
         let (configured, readings) = Configured::new();
+        let blocks = Arc::new(Blocks::new(enforcement.pin.as_deref()));
+        shared.set_blocks(&blocks);
+        let network = Network::new(blocks, enforcement.cut_offs.clone());
         let (mut enforce, outcomes) = Enforce::new(enforcement);
         let filters = Filters::new(enforce.take_holder());
         let mut engine = Self {
@@ -217,13 +231,13 @@ impl Engine {
             running: None,
             shared,
             live,
-            boot,
             agents,
             outside: Outside::default(),
             configured,
             readings: Some(readings),
             judging,
             enforce,
+            network,
             filters,
             outcomes: Some(outcomes),
             servers: HashMap::new(),
@@ -237,9 +251,13 @@ impl Engine {
             missed_agents: 0,
             losses_told: HashMap::new(),
         };
+        for (uid, identity) in engine.enforce.known_servers() {
+            engine.tracker.recall_server(uid, &identity);
+        }
         let events = engine.start_sensor()?;
         // Before anybody is told that Kams watches: what runs by then is watched.
         engine.adopt();
+        engine.follow_network();
         Ok((engine, events))
     }
 
@@ -251,14 +269,16 @@ impl Engine {
         let (Some(mut readings), Some(mut outcomes)) = (self.readings.take(), self.outcomes.take()) else {
             return;
         };
-        self.tell(EventKind::Daemon, "started");
+        self.tell("started");
         loop {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
                     Some(Command::SetEnabled { enabled, by, done }) => {
-                        let result = self.set_enabled(enabled, &by, &mut events);
-                        drop(done.send(result));
+                        if !enabled {
+                            self.end_injector(&mut outcomes);
+                        }
+                        self.set_enabled(enabled, &by, &mut events, done);
                     }
                     Some(Command::Baseline { decided, by, done }) => {
                         self.judging.hand(Work::Baseline { decided, by, done });
@@ -268,14 +288,18 @@ impl Engine {
                     Some(Command::Reload(config)) => self.reload(*config),
                     Some(Command::Policy(policy)) => {
                         self.follow_policy(Some(Arc::clone(&policy)));
+                        self.follow_network();
                         self.judging.hand(Work::Policy(policy));
                     }
                     Some(Command::Gate(ask)) => self.judging.hand(Work::Gate(ask)),
-                    Some(Command::CutNetwork(server_id)) => self.cut_off_filtered(server_id),
                     Some(Command::Stop) | None => break,
                 },
                 Some(outcome) = outcomes.recv() => self.injected(outcome),
                 Some(reading) = readings.recv() => self.take_reading(reading),
+                () = self.network.changed() => {
+                    self.follow_network();
+                    self.follow_cut_offs();
+                }
                 _ = tick.tick() => self.tick(),
                 event = next(&mut events) => if let Some(event) = event { self.take(event) } else {
                     tracing::error!("the sensor's reader ended; nothing is watched until `kams off` and `kams on`");
@@ -283,6 +307,7 @@ impl Engine {
                 },
             }
         }
+        self.end_injector(&mut outcomes);
         self.stop_sensor();
         self.tell_after("stopped");
         self.judging.end();
@@ -385,22 +410,37 @@ impl Engine {
         enabled: bool,
         by: &Viewer,
         events: &mut Option<SensorEvents>,
-    ) -> Result<(), String> {
+        done: oneshot::Sender<Result<(), String>>,
+    ) {
         if enabled == self.running.is_some() && (!enabled || events.is_some()) {
-            return Ok(());
+            drop(done.send(Ok(())));
+            return;
         }
         let word = if enabled { "on" } else { "off" };
         tracing::warn!(uid = by.uid, pid = by.pid, "kams {word}");
         *events = None;
+        if !enabled {
+            self.end_network();
+        }
         self.stop_sensor();
         self.filters.allow_all();
-        self.tracker = Tracker::new(self.boot, Limits::default(), unknown_agents(&self.config));
+        self.tracker.start_again();
         if enabled {
-            *events = Some(self.start_sensor().map_err(|e| e.to_string())?);
+            match self.start_sensor() {
+                Ok(started) => *events = Some(started),
+                Err(error) => {
+                    drop(done.send(Err(error.to_string())));
+                    return;
+                }
+            }
             self.adopt();
         }
-        self.tell_after(&format!("{word}, by uid {}", by.uid));
-        Ok(())
+        let event = Box::new(daemon_event(&format!("{word}, by uid {}", by.uid)));
+        self.judging.hand(Work::Switch {
+            on: enabled,
+            event,
+            done,
+        });
     }
 
     fn reload(&mut self, config: Config) {
@@ -410,7 +450,7 @@ impl Engine {
                 self.tracker.set_unknown_agents(unknown_agents(&config));
                 self.config = config;
                 self.live.metrics.config_reload(true);
-                self.tell(EventKind::Daemon, "configuration reloaded");
+                self.tell("configuration reloaded");
                 self.adopt();
             }
             Err(error) => {
@@ -429,6 +469,7 @@ impl Engine {
         self.end_lingering(now);
         self.rest_if_idle();
         self.look_after_injector();
+        self.tick_network();
         self.look_after_filters();
         self.tell_losses();
     }
@@ -471,25 +512,26 @@ impl Engine {
         }
     }
 
-    fn tell(&mut self, kind: EventKind, detail: &str) {
-        self.live.event(EventView {
-            detail: Some(detail.to_owned()),
-            ..EventView::new(kind, Time::now(), 0, "root")
-        });
+    fn tell(&mut self, detail: &str) {
+        self.live.event(daemon_event(detail));
     }
 
     /// Tells of the daemon once all that was handed over before is judged.
     fn tell_after(&self, detail: &str) {
-        self.judging.hand(Work::Tell(Box::new(EventView {
-            detail: Some(detail.to_owned()),
-            ..EventView::new(EventKind::Daemon, Time::now(), 0, "root")
-        })));
+        self.judging.hand(Work::Tell(Box::new(daemon_event(detail))));
     }
 
     fn new_id(&mut self) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         id
+    }
+}
+
+fn daemon_event(detail: &str) -> EventView {
+    EventView {
+        detail: Some(detail.to_owned()),
+        ..EventView::new(EventKind::Daemon, Time::now(), 0, "root")
     }
 }
 

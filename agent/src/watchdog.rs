@@ -3,6 +3,9 @@
 //! The worker holds processes for fractions of a millisecond. If it dies then, the parent lets them go at once, from
 //! the pinned map that names them, and starts another worker. Both can die together; then the service manager runs
 //! `kamsd --heal`, before the next start and after the end.
+//!
+//! Servers that are cut off the network stay so while one worker follows another; when nobody is to follow, they are let
+//! go.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -94,6 +97,16 @@ pub fn heal(name: &str) -> usize {
     kams_host::hold::heal(&kams_host::hold::folder(name))
 }
 
+/// Ends every block of the network that a daemon of that name has left; whether there was any.
+pub fn heal_network(name: &str) -> bool {
+    kams_host::netblock::heal(&kams_host::hold::folder(name))
+}
+
+/// Whether a service manager that has just seen kamsd end will start it again: it says how kamsd ended.
+pub fn is_to_follow() -> bool {
+    std::env::var_os("SERVICE_RESULT").is_some_and(|result| result != "success")
+}
+
 /// How a worker ended.
 struct Ended {
     status: ExitStatus,
@@ -114,6 +127,9 @@ async fn run(name: &str) -> Result<ExitCode> {
                 "kamsd: {healed} held processes run again, without a relay"
             ));
         }
+        if ended.told_to && heal_network(name) {
+            complain("kamsd: servers that were cut off may use the network again");
+        }
         if ended.told_to || (first && !ended.was_ready) {
             return Ok(code(ended.status));
         }
@@ -128,7 +144,10 @@ async fn run(name: &str) -> Result<ExitCode> {
         ));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = signals.stop() => return Ok(ExitCode::SUCCESS),
+            () = signals.stop() => {
+                heal_network(name);
+                return Ok(ExitCode::SUCCESS);
+            }
         }
         pause = (pause * 2).min(PAUSE_MAX);
     }

@@ -39,6 +39,8 @@ pub struct Wrap {
     pub socket: PathBuf,
     /// Append events and findings to this file, as JSON lines.
     pub record: Option<PathBuf>,
+    /// End the restrictions that earlier sessions of the server left.
+    pub lift: bool,
 }
 
 /// Why a server could not be wrapped.
@@ -129,7 +131,7 @@ impl Wrap {
                 source,
             })?),
         };
-        let (socket, engine) = Embedded::start(policy, meta, record)?;
+        let (socket, engine) = Embedded::start(policy, meta, record, self.lift)?;
         let fail = engine.fail();
         Ok((Connector::Given(socket, None), fail, Some(engine)))
     }
@@ -160,6 +162,8 @@ fn meta(command: &[OsString], pid: Pid, socket: bool) -> Meta {
     let start = |pid| kams_host::procs::stat(pid).map_or(0, |stat| stat.start_ticks * clock::NS_PER_TICK);
     Meta {
         relay: format!("wrap-{server_pid}-{:x}", start(server_pid)),
+        server_start: 0,
+        candidate: false,
         uid: uid.as_raw(),
         user: user
             .as_ref()

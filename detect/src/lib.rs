@@ -9,6 +9,7 @@ pub mod cost;
 pub mod egress;
 pub mod finding;
 pub mod integrity;
+pub mod network;
 pub mod redact;
 pub mod relay;
 pub mod seccomp;

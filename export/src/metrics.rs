@@ -92,6 +92,11 @@ pub struct Metrics {
     telemetry_requests: IntCounterVec,
     relay_failmode: IntCounterVec,
     relay_verdict: HistogramVec,
+    network_blocks: IntGauge,
+    network_refused: IntCounterVec,
+    network_closed: IntCounterVec,
+    network_left_open: IntCounterVec,
+    network_errors: IntCounterVec,
     feed_missed: IntCounterVec,
 }
 
@@ -283,6 +288,35 @@ impl Metrics {
                 "kams_telemetry_requests_total",
                 "Reports of model calls, and what became of them.",
                 &["signal", "result"],
+            )?,
+            network_blocks: int_gauge(
+                r,
+                "kams_network_blocks",
+                "Servers that are cut off the network now.",
+            )?,
+            network_refused: counters(
+                r,
+                "kams_network_refused_total",
+                "Attempts of servers that are cut off to use the network, by what was refused.",
+                &["server", "call"],
+            )?,
+            network_closed: counters(
+                r,
+                "kams_network_closed_total",
+                "Connections and listeners that were closed when their server was cut off.",
+                &["server"],
+            )?,
+            network_left_open: counters(
+                r,
+                "kams_network_left_open_total",
+                "Sockets and rings of servers that were cut off that could not be closed.",
+                &["server", "reason"],
+            )?,
+            network_errors: counters(
+                r,
+                "kams_network_errors_total",
+                "Servers that were to be cut off and were not, and children that found no room.",
+                &["reason"],
             )?,
             feed_missed: counters(
                 r,

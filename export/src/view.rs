@@ -13,7 +13,7 @@ mod time;
 pub use doctor::{CheckResult, CheckView, DoctorView};
 pub use event::{Direction, EventKind, EventView, Outcome};
 pub use finding::{FindingContext, FindingRecord, evidence};
-pub use server::{AgentView, SeccompView, ServerState, ServerView, ToolView, Transport};
+pub use server::{AgentView, NetworkView, SeccompView, ServerState, ServerView, ToolView, Transport};
 pub use status::{CoverageView, LossView, Mode, PayloadView, ProbeView, StatusView};
 pub use time::{BadTime, Time};
 

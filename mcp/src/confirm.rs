@@ -96,13 +96,14 @@ impl Confirm {
         Self::with(limit, line, false)
     }
 
-    /// A stream that was joined midway: each direction is read from its first newline on.
+    /// A stream that was joined midway. What the server says is read from its first newline on. Of what the agent says a
+    /// first line that is JSON counts, for a session may say little; the rest of a line whose beginning was missed is none.
     pub fn late(limit: usize, line: usize) -> Self {
         Self::with(limit, line, true)
     }
 
     fn with(limit: usize, line: usize, late: bool) -> Self {
-        let side = || Side {
+        let side = |late| Side {
             framer: if late {
                 Framer::mid_stream(line)
             } else {
@@ -112,8 +113,8 @@ impl Confirm {
             head: Vec::new(),
         };
         Self {
-            to_server: side(),
-            to_client: side(),
+            to_server: side(false),
+            to_client: side(late),
             limit: limit as u64,
             late,
             plain: 0,

@@ -7,6 +7,16 @@ use crate::matcher::Baseline;
 use crate::mode::Mode;
 use crate::restriction::Restriction;
 
+/// Who can do something about a refusal.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Remedy {
+    /// The administrators of a host with a daemon.
+    #[default]
+    Administrator,
+    /// The person at the agent, whose own process judges.
+    Person,
+}
+
 /// Who and what a message concerns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Subject<'a> {
@@ -152,9 +162,14 @@ impl Decision {
         matches!(self.outcome, Outcome::Allow | Outcome::Warn | Outcome::Redact)
     }
 
+    /// As [`Decision::denial_for`], with an administrator to turn to.
+    pub fn denial(&self) -> String {
+        self.denial_for(Remedy::Administrator)
+    }
+
     /// The text block of a denial: names the rule and says what the person can do (DESIGN section 6). Empty when
     /// the message passes. Nothing of the message itself is in it.
-    pub fn denial(&self) -> String {
+    pub fn denial_for(&self, remedy: Remedy) -> String {
         let rule = self.rule.as_deref().unwrap_or("none");
         let reason = match &self.reason {
             Some(reason) => format!(" {reason}"),
@@ -162,12 +177,27 @@ impl Decision {
         };
         match self.outcome {
             Outcome::Block => {
-                let lift = match &self.restriction {
-                    Some(r) => format!(" An administrator can lift it: kams restrictions lift {}.", r.id),
-                    None => " Ask the owner of the host's Kams policy if this is wrong.".to_owned(),
+                let lift = match (&self.restriction, remedy) {
+                    (Some(r), Remedy::Administrator) => {
+                        format!(" An administrator can lift it: kams restrictions lift {}.", r.id)
+                    }
+                    (None, Remedy::Administrator) => {
+                        " Ask the owner of the host's Kams policy if this is wrong.".to_owned()
+                    }
+                    (Some(_), Remedy::Person) => {
+                        " Whoever set this server up can lift it: start it once with `kams wrap --lift`.".to_owned()
+                    }
+                    (None, Remedy::Person) => {
+                        " Whoever set this server up with `kams wrap` chose the policy, and can change it if this is wrong."
+                            .to_owned()
+                    }
                 };
                 format!("Kams refused this call (policy rule `{rule}`).{reason} Do not retry it.{lift}")
             }
+            Outcome::RequireApproval if remedy == Remedy::Person => format!(
+                "Kams refused this call (policy rule `{rule}`).{reason} It takes an approval, and without kamsd there is \
+                 nobody to ask. Do not retry it."
+            ),
             Outcome::RequireApproval => {
                 let group = self.approver_group.as_deref().unwrap_or("administrators");
                 format!(

@@ -443,6 +443,7 @@ impl Gate {
             }),
             would: (!enforced).then_some(restriction.action),
             rule: Some(restriction.rule.clone()),
+            reason: self.policy.reason(&restriction.rule).map(str::to_owned),
             restriction: Some(restriction.clone()),
             mode,
             ..Decision::default()

@@ -12,6 +12,8 @@ pub(crate) const DETECTORS: &[&str] = &[
     "behavioural.retry_storm",
     "behavioural.error_rate",
     "behavioural.latency_degradation",
+    "network.left_open",
+    "network.refused",
     "relay.oversize",
     "relay.unjudged",
     "network.unfiltered",

@@ -52,7 +52,7 @@ pub use approval::{ADMIN_GROUP, Approval, ApprovalQueue, Approver, Refusal, Requ
 pub use canonical::canonical;
 pub use checkpoint::{ChainMatch, Checkpoint};
 pub use corpus::corpus_row;
-pub use decide::{Call, Decision, Finding, Hit, Start, Subject};
+pub use decide::{Call, Decision, Finding, Hit, Remedy, Start, Subject};
 pub use document::{ChainRule, Document, Point, Status};
 pub use evidence::{
     Body, Chain, Fault, GENESIS, Head, Record, RecordKind, Verified, export_chain, export_run, verify,

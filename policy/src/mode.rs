@@ -53,7 +53,7 @@ pub enum Network {
     /// Anything.
     #[default]
     Allow,
-    /// Nothing beyond the host.
+    /// Nothing, loopback included: a proxy there would be a way out. AF_UNIX stays.
     None,
     /// Each new connection is asked for.
     Notify,

@@ -188,6 +188,12 @@ impl Policy {
         self.thresholds.get(detector)?.get(knob).copied()
     }
 
+    /// What the rule of this name says to the person at the agent.
+    pub fn reason(&self, rule: &str) -> Option<&str> {
+        let rule = self.rules.iter().find(|one| one.name == rule)?;
+        rule.reason.as_deref()
+    }
+
     /// Gives a policy whose text does not say `mode` the one of its surroundings.
     #[must_use]
     pub const fn with_default_mode(mut self, mode: Mode) -> Self {
@@ -200,6 +206,13 @@ impl Policy {
     /// Whether any server at all may be in enforce mode.
     pub fn may_enforce(&self) -> bool {
         self.mode == Mode::Enforce || self.servers.iter().any(|entry| entry.mode == Some(Mode::Enforce))
+    }
+
+    /// Whether any server at all is to do without the network.
+    pub fn may_cut_off(&self) -> bool {
+        self.servers
+            .iter()
+            .any(|entry| entry.network == Some(Network::None))
     }
 
     /// Mode, fail mode and network for one server: the first entry of `servers` that matches.

@@ -9,6 +9,7 @@ pub mod function;
 pub mod hold;
 pub mod loss;
 pub mod marks;
+pub mod netblock;
 pub mod offsets;
 pub mod placeholder;
 pub mod record;

@@ -9,6 +9,7 @@ pub mod baseline;
 pub mod decision;
 pub mod error;
 pub mod finding;
+mod known;
 mod migrate;
 mod open;
 mod writer;
@@ -89,6 +90,11 @@ impl Store {
     /// What the full lists of one user's server held, per capability key.
     pub fn list_members(&self, uid: u32, server: &str) -> Result<Vec<ListMembers>, StoreError> {
         baseline::lists(&self.reader(), uid, server)
+    }
+
+    /// Servers that spoke MCP, by user and identity, the ones seen last at the end; at most `limit`.
+    pub fn known_servers(&self, limit: u32) -> Result<Vec<(u32, String)>, StoreError> {
+        Ok(known::newest(&self.reader(), limit)?)
     }
 
     /// Findings that match, newest last.

@@ -67,6 +67,13 @@ const MIGRATIONS: &[&str] = &["
     INSERT INTO held_now SELECT kind, id, body FROM held;
     DROP TABLE held;
     ALTER TABLE held_now RENAME TO held;
+", "
+    CREATE TABLE known_servers (
+        uid INTEGER NOT NULL,
+        server TEXT NOT NULL,
+        seen_at INTEGER NOT NULL,
+        PRIMARY KEY (uid, server)
+    ) WITHOUT ROWID;
 "];
 
 /// Brings the schema to the newest version, each step in a transaction of its own.

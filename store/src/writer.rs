@@ -10,6 +10,7 @@ use rusqlite::Connection;
 
 use crate::{
     Baseline, DecisionRow, FindingRow, Held, ListMembers, Retention, StoreError, baseline, decision, finding,
+    known,
 };
 
 /// Queued writes at most; a flood beyond it is dropped and counted.
@@ -49,6 +50,15 @@ pub enum WriteOp {
     Finding(Box<FindingRow>),
     /// Add a record of the decision chain.
     Decision(Box<DecisionRow>),
+    /// A server spoke MCP.
+    Known {
+        /// User.
+        uid: u32,
+        /// Server identity.
+        server: String,
+        /// Nanoseconds since the epoch.
+        at: i64,
+    },
     /// Remember the state of a restriction, a request for approval or an exception; without a body, forget it.
     Held {
         /// Which.
@@ -69,6 +79,7 @@ impl WriteOp {
             Self::Finding(_) => "finding",
             Self::Decision(_) => "decision",
             Self::Held { .. } => "held",
+            Self::Known { .. } => "known",
         }
     }
 
@@ -84,6 +95,7 @@ impl WriteOp {
             } => baseline::put_list(db, *uid, server, list, *at),
             Self::Finding(f) => finding::add(db, f),
             Self::Decision(d) => decision::add(db, d),
+            Self::Known { uid, server, at } => known::put(db, *uid, server, *at),
             Self::Held { kind, id, body } => decision::hold(db, *kind, *id, body.as_deref()),
         }
     }

@@ -13,6 +13,8 @@ use kams_tests::stage::Stage;
 use kams_tests::wire::Talk;
 use libtest_mimic::{Completion, Failed, Trial};
 
+use crate::enforce;
+
 /// The driver programs of this crate.
 pub(crate) const BOX: &str = env!("CARGO_BIN_EXE_kams-box");
 pub(crate) const DESK_SERVER: &str = env!("CARGO_BIN_EXE_desk-server");
@@ -32,6 +34,8 @@ pub(crate) struct Context {
     harness_only: bool,
     /// The daemon that most tests share, started by the first.
     shared: Mutex<Option<Arc<Kams>>>,
+    /// The same of those that enforce. One daemon at a time has the host.
+    enforcing: Mutex<Option<Arc<Kams>>>,
 }
 
 /// Plays a scene on its stage.
@@ -67,6 +71,7 @@ impl Context {
         Self {
             harness_only,
             shared: Mutex::new(None),
+            enforcing: Mutex::new(None),
         }
     }
 
@@ -92,20 +97,27 @@ impl Context {
         if let Some(kams) = &*shared {
             return Ok(Arc::clone(kams));
         }
+        stop(&self.enforcing)?;
         let kams = Arc::new(Kams::start(&programs(), DRIVERS)?);
         Ok(Arc::clone(shared.insert(kams)))
     }
 
-    /// Stops the shared daemon: one that runs alone is needed.
+    /// The shared daemon that enforces [`enforce::RULES`].
+    pub(crate) fn enforcing(&self) -> Result<Arc<Kams>> {
+        let mut enforcing = self.enforcing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kams) = &*enforcing {
+            return Ok(Arc::clone(kams));
+        }
+        stop(&self.shared)?;
+        let rules = [("policy.yaml", enforce::RULES)];
+        let kams = Arc::new(Kams::start_under(&programs(), enforce::RELAYED, &rules)?);
+        Ok(Arc::clone(enforcing.insert(kams)))
+    }
+
+    /// Stops the shared daemons: one that runs alone is needed.
     pub(crate) fn stop_shared(&self) -> Result<()> {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(kams) = shared else { return Ok(()) };
-        let Ok(kams) = Arc::try_unwrap(kams) else {
-            bail!("a test still uses the shared daemon")
-        };
-        let (status, log) = kams.stop()?;
-        ensure!(status.success(), "the shared kamsd ended with {status}\n{log}");
-        Ok(())
+        stop(&self.shared)?;
+        stop(&self.enforcing)
     }
 
     /// The trial of a scene: plays it on a stage of its own, then compares.
@@ -182,6 +194,17 @@ impl Context {
             }),
         }
     }
+}
+
+fn stop(daemon: &Mutex<Option<Arc<Kams>>>) -> Result<()> {
+    let kams = daemon.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(kams) = kams else { return Ok(()) };
+    let Ok(kams) = Arc::try_unwrap(kams) else {
+        bail!("a test still uses the shared daemon")
+    };
+    let (status, log) = kams.stop()?;
+    ensure!(status.success(), "the shared kamsd ended with {status}\n{log}");
+    Ok(())
 }
 
 fn finished(outcome: Result<()>) -> Result<Completion, Failed> {

@@ -29,7 +29,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         .collect()
 }
 
-fn play(case: &Case, stage: &Stage) -> Result<()> {
+pub(crate) fn play(case: &Case, stage: &Stage) -> Result<()> {
     let mut command = stage.command(FORM_AGENT);
     command
         .args([case.name, FORM_SERVER])

@@ -7,6 +7,7 @@
 mod agents;
 mod command;
 mod context;
+mod enforce;
 mod forms;
 mod policy;
 mod servers;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         command::trials(&context),
         trouble::trials(&context),
         wrap::trials(&context),
+        enforce::trials(&context),
         waste::trials(&context),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()

@@ -3,6 +3,7 @@
 mod approvals;
 mod evidence;
 mod exceptions;
+mod network;
 mod payload;
 mod reload;
 mod rights;
@@ -32,6 +33,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         evidence::trials(context),
         exceptions::trials(context),
         payload::trials(context),
+        network::trials(context),
         rights::trials(context),
         seccomp::trials(context),
     ]

@@ -19,7 +19,7 @@ use crate::context::{Context, Scene, Verdict};
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     sdk: Sdk,
-    identity: &'static str,
+    pub(crate) identity: &'static str,
     entry: fn(&Stage) -> Result<ServerEntry>,
     calls: fn(&Stage) -> Vec<(Call, &'static str)>,
 }

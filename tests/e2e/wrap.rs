@@ -122,7 +122,7 @@ fn honest(sdk: Sdk, stage: &Stage) -> Result<()> {
 }
 
 /// No process of this stage lives.
-fn nothing_left(stage: &Stage) -> Result<()> {
+pub(crate) fn nothing_left(stage: &Stage) -> Result<()> {
     let mark = stage.path("").display().to_string();
     for entry in std::fs::read_dir("/proc")?.flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {

@@ -45,6 +45,8 @@ pub struct Event {
     pub stage: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     pub gap: bool,
 }
 

@@ -147,20 +147,7 @@ impl Kams {
             daemon.wait()?;
             return Err(error.context(log_tail(dir.path())));
         }
-        let mut follower = Command::new(programs.join("kams"))
-            .arg("--socket")
-            .arg(path("kams.sock"))
-            .args(["events", "--follow", "--last", "10000", "-o", "json"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start kams")?;
-        let events = Arc::new(Events::default());
-        let (reader, output) = (
-            Arc::clone(&events),
-            follower.stdout.take().context("piped output")?,
-        );
-        std::thread::spawn(move || reader.read(output));
+        let (follower, events) = follow(programs, dir.path())?;
         Ok(Self {
             daemon,
             follower,
@@ -175,6 +162,31 @@ impl Kams {
     /// Process id of the daemon's worker, which does everything; its parent only watches over it.
     pub fn pid(&self) -> u32 {
         worker_of(self.daemon.id()).unwrap_or_default()
+    }
+
+    /// Process id of the daemon's parent process.
+    pub fn parent_pid(&self) -> u32 {
+        self.daemon.id()
+    }
+
+    /// Where its programs lie.
+    pub fn programs(&self) -> &Path {
+        &self.programs
+    }
+
+    /// Waits until another worker watches, and follows its events; those of the one before are forgotten.
+    pub fn next_worker(&mut self) -> Result<()> {
+        until_ready(&self.ready, &mut self.daemon).with_context(|| log_tail(self.dir.path()))?;
+        // It ended with the worker that it followed.
+        wait(&mut self.follower, STOP)?.context("the follower outlives what it follows")?;
+        (self.follower, self.events) = follow(&self.programs, self.dir.path())?;
+        Ok(())
+    }
+
+    /// The same with programs from another folder, as an upgrade does it.
+    pub fn upgrade(mut self, programs: &Path) -> Result<Self> {
+        programs.clone_into(&mut self.programs);
+        self.restart()
     }
 
     /// Path of its configuration.
@@ -356,6 +368,11 @@ impl Kams {
         until_ready(&self.ready, &mut self.daemon)
     }
 
+    /// Waits until the next worker watches.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        until_ready(&self.ready, &mut self.daemon)
+    }
+
     /// Ends the daemon's worker by a signal that it need not survive, waits for the next worker, stops all, and leaves
     /// the folder to be looked at. Returns what the parent tells of the end.
     pub fn end_by(&mut self, signal: rustix::process::Signal) -> Result<String> {
@@ -375,13 +392,24 @@ impl Kams {
 
     /// Kills both processes of the daemon, as the end of their group would; its folder stays for [`Kams::restart`].
     pub fn kill(&mut self) -> Result<()> {
-        use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+        let worker = rustix::process::Pid::from_raw(i32::try_from(self.pid())?).context("a worker")?;
+        self.end_both(|kams| {
+            // The parent first: it would start another worker.
+            kams.signal(rustix::process::Signal::KILL)?;
+            Ok(rustix::process::kill_process(
+                worker,
+                rustix::process::Signal::KILL,
+            )?)
+        })
+    }
+
+    /// Has `how` end the daemon, and waits for the end of both of its processes.
+    pub fn end_both(&mut self, how: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
         let worker = Pid::from_raw(i32::try_from(self.pid())?).context("a worker")?;
         let ended = pidfd_open(worker, PidfdFlags::empty())?;
-        // The parent first: it would start another worker.
-        self.signal(Signal::KILL)?;
-        kill_process(worker, Signal::KILL)?;
-        wait(&mut self.daemon, STOP)?.context("kamsd outlives SIGKILL")?;
+        how(self)?;
+        wait(&mut self.daemon, STOP)?.context("kamsd outlives its end")?;
         let limit = rustix::event::Timespec {
             tv_sec: 20,
             tv_nsec: 0,
@@ -389,7 +417,7 @@ impl Kams {
         let mut polled = [rustix::event::PollFd::new(&ended, rustix::event::PollFlags::IN)];
         ensure!(
             rustix::event::poll(&mut polled, Some(&limit))? > 0,
-            "the worker outlives SIGKILL"
+            "the worker outlives the daemon's end"
         );
         Ok(())
     }
@@ -412,6 +440,7 @@ impl Kams {
 
 impl Drop for Kams {
     fn drop(&mut self) {
+        let lived = matches!(self.daemon.try_wait(), Ok(None));
         for child in [&mut self.daemon, &mut self.follower] {
             if matches!(child.try_wait(), Ok(None)) {
                 // Nothing more can be done about a child that cannot be killed.
@@ -419,7 +448,33 @@ impl Drop for Kams {
                 drop(child.wait());
             }
         }
+        if lived {
+            // Killed like this it may leave servers cut off.
+            let mut heal = Command::new(self.programs.join("kamsd"));
+            drop(heal.arg("--config").arg(self.config()).arg("--heal").status());
+        }
     }
+}
+
+/// A follower of the daemon's events, and the events.
+fn follow(programs: &Path, dir: &Path) -> Result<(Child, Arc<Events>)> {
+    let mut follower = Command::new(programs.join("kams"))
+        .arg("--socket")
+        .arg(dir.join("kams.sock"))
+        .args(["events", "--follow", "--last", "10000", "-o", "json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // It complains when its daemon is killed, which is what some trials are about.
+        .stderr(Stdio::null())
+        .spawn()
+        .context("start kams")?;
+    let events = Arc::new(Events::default());
+    let (reader, output) = (
+        Arc::clone(&events),
+        follower.stdout.take().context("piped output")?,
+    );
+    std::thread::spawn(move || reader.read(output));
+    Ok((follower, events))
 }
 
 /// The one child of the daemon's parent process.

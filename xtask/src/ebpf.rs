@@ -1,4 +1,4 @@
-//! `cargo xtask ebpf`: builds the kernel object from `sensor-ebpf/`, or checks the committed one.
+//! `cargo xtask ebpf`: builds the kernel objects from `sensor-ebpf/`, or checks the committed ones.
 //!
 //! The object is built by a compiler of its own: Debian's rustc-web with its sources, or a nightly of rustup with
 //! rust-src. `cargo build` never needs it, because the object is committed beside a manifest that names the sources it
@@ -13,7 +13,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-const OBJECT: &str = "sensor-ebpf/kams-sensor.bpf.o";
+/// Programs of `sensor-ebpf`, each an object `NAME.bpf.o` there: the sensor, and what outlives it.
+const OBJECTS: [&str; 2] = ["kams-sensor", "kams-netblock"];
 const MANIFEST: &str = "sensor-ebpf/kams-sensor.manifest.json";
 const TARGET: &str = "bpfel-unknown-none";
 const LINKER_VERSION: &str = "0.13.0";
@@ -45,8 +46,8 @@ pub(crate) struct Options {
 /// What the committed object was built from.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Manifest {
-    /// SHA-256 of the object.
-    object_sha256: String,
+    /// SHA-256 of the objects, by name.
+    objects: BTreeMap<String, String>,
     /// Compiler, linker and LLVM.
     toolchain: BTreeMap<String, String>,
     /// SHA-256 by path.
@@ -57,41 +58,69 @@ struct Manifest {
 pub(crate) fn run(options: Options) -> Result<()> {
     let root = workspace_root()?;
     let toolchain = Toolchain::find(&root)?;
-    let built = build(&root, &toolchain, options.log)?;
+    let folder = build(&root, &toolchain, options.log)?;
     if options.log {
         say(&format!(
             "built {}; run with KAMS_SENSOR_OBJECT={0}",
-            built.display()
+            built(&folder, OBJECTS[0]).display()
         ));
         return Ok(());
     }
-    let bytes = std::fs::read(&built).with_context(|| format!("reading {}", built.display()))?;
+    let mut objects = BTreeMap::new();
+    for name in OBJECTS {
+        let path = built(&folder, name);
+        let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        objects.insert(name, bytes);
+    }
     let sources = source_hashes(&root)?;
     if options.check {
-        return check(&root, &built, &bytes, &sources);
+        return check(&root, &folder, &objects, &sources);
     }
     let manifest = Manifest {
-        object_sha256: sha256(&bytes),
+        objects: objects
+            .iter()
+            .map(|(name, bytes)| ((*name).to_owned(), sha256(bytes)))
+            .collect(),
         toolchain: toolchain.versions(),
         sources,
     };
-    std::fs::write(root.join(OBJECT), &bytes).context("writing the object")?;
+    for (name, bytes) in &objects {
+        std::fs::write(root.join(committed(name)), bytes).context("writing the object")?;
+        say(&format!("built {}, {} bytes", committed(name), bytes.len()));
+    }
     let mut text = serde_json::to_string_pretty(&manifest)?;
     text.push('\n');
     std::fs::write(root.join(MANIFEST), text).context("writing the manifest")?;
-    say(&format!("built {OBJECT}, {} bytes", bytes.len()));
     Ok(())
 }
 
-/// Compares the committed manifest with the sources, then tests the rebuilt object.
-fn check(root: &Path, built: &Path, bytes: &[u8], sources: &BTreeMap<String, String>) -> Result<()> {
+/// Where an object lies in the repository.
+fn committed(name: &str) -> String {
+    format!("sensor-ebpf/{name}.bpf.o")
+}
+
+/// Where an object was built.
+fn built(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.bpf.o"))
+}
+
+/// Compares the committed manifest with the sources, then tests the rebuilt objects.
+fn check(
+    root: &Path,
+    folder: &Path,
+    objects: &BTreeMap<&str, Vec<u8>>,
+    sources: &BTreeMap<String, String>,
+) -> Result<()> {
     let text = std::fs::read_to_string(root.join(MANIFEST)).context("reading the manifest")?;
     let manifest: Manifest = serde_json::from_str(&text).context("understanding the manifest")?;
-    let committed = std::fs::read(root.join(OBJECT)).context("reading the committed object")?;
-    ensure!(
-        sha256(&committed) == manifest.object_sha256,
-        "{OBJECT} is not the object that {MANIFEST} describes; run `cargo xtask ebpf` and commit both"
-    );
+    for name in OBJECTS {
+        let file = committed(name);
+        let bytes = std::fs::read(root.join(&file)).context("reading the committed object")?;
+        ensure!(
+            Some(&sha256(&bytes)) == manifest.objects.get(name),
+            "{file} is not the object that {MANIFEST} describes; run `cargo xtask ebpf` and commit all"
+        );
+    }
     let changed: Vec<&str> = sources
         .keys()
         .chain(manifest.sources.keys())
@@ -100,24 +129,33 @@ fn check(root: &Path, built: &Path, bytes: &[u8], sources: &BTreeMap<String, Str
         .collect();
     ensure!(
         changed.is_empty(),
-        "the committed object is older than its sources ({}); run `cargo xtask ebpf` and commit both files",
+        "the committed objects are older than their sources ({}); run `cargo xtask ebpf` and commit all",
         changed.join(", ")
     );
-    if sha256(bytes) == manifest.object_sha256 {
-        say("rebuilt: the same bytes as the committed object");
+    let same = objects
+        .iter()
+        .all(|(name, bytes)| manifest.objects.get(*name) == Some(&sha256(bytes)));
+    if same {
+        say("rebuilt: the same bytes as the committed objects");
     } else {
-        say("rebuilt: other bytes than the committed object (another toolchain); testing the rebuilt one");
+        say("rebuilt: other bytes than the committed objects (another toolchain); testing the rebuilt ones");
     }
-    let status = Command::new(env!("CARGO"))
-        .args(["test", "--package", "kams-host", "--test", "sensor"])
-        .current_dir(root)
-        .env("KAMS_SENSOR_OBJECT", built)
-        .status()
-        .context("starting the sensor tests")?;
-    ensure!(status.success(), "the sensor tests fail with the rebuilt object");
+    for (name, test, variable) in [
+        (OBJECTS[0], "sensor", "KAMS_SENSOR_OBJECT"),
+        (OBJECTS[1], "netblock", "KAMS_NETBLOCK_OBJECT"),
+    ] {
+        let status = Command::new(env!("CARGO"))
+            .args(["test", "--package", "kams-host", "--test", test])
+            .current_dir(root)
+            .env(variable, built(folder, name))
+            .status()
+            .with_context(|| format!("starting the {test} tests"))?;
+        ensure!(status.success(), "the {test} tests fail with the rebuilt object");
+    }
     Ok(())
 }
 
+/// Builds all objects; gives the folder where they lie.
 fn build(root: &Path, toolchain: &Toolchain, log: bool) -> Result<PathBuf> {
     let target_dir = root.join("target/ebpf");
     let search = std::env::var_os("PATH").unwrap_or_default();
@@ -151,10 +189,11 @@ fn build(root: &Path, toolchain: &Toolchain, log: bool) -> Result<PathBuf> {
         .status()
         .with_context(|| format!("starting {}", toolchain.cargo.display()))?;
     ensure!(status.success(), "the kernel side does not build");
-    let built = target_dir.join(TARGET).join("release/kams-sensor");
-    let stripped = target_dir.join("kams-sensor.bpf.o");
-    strip(&built, &stripped)?;
-    Ok(stripped)
+    for name in OBJECTS {
+        let linked = target_dir.join(TARGET).join("release").join(name);
+        strip(&linked, &built(&target_dir, name))?;
+    }
+    Ok(target_dir)
 }
 
 /// Leaves out DWARF, which nobody reads; the kernel's own type and line information stays.
@@ -432,7 +471,10 @@ mod tests {
             source_hashes(&root)?,
             "run `cargo xtask ebpf` and commit the result"
         );
-        assert_eq!(manifest.object_sha256, sha256(&std::fs::read(root.join(OBJECT))?));
+        for name in OBJECTS {
+            let bytes = std::fs::read(root.join(committed(name)))?;
+            assert_eq!(manifest.objects.get(name), Some(&sha256(&bytes)), "{name}");
+        }
         Ok(())
     }
 }

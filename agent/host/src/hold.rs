@@ -4,6 +4,7 @@
 //! killed daemon leaves stopped is named there, and [`heal`] lets it go. It is called by the daemon's parent when the
 //! daemon dies, and by the service manager before a start and after a stop, because both can die together.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
@@ -15,7 +16,7 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use kams_sensor_abi::hold::HoldValue;
 
 use crate::options::SensorError;
-use crate::procs;
+use crate::{clock, procs};
 
 /// Where BPF filesystems are mounted by convention.
 const BPF_FILESYSTEM: &str = "/sys/fs/bpf";
@@ -101,6 +102,31 @@ pub fn kill(pid: u32, start_ns: u64) -> bool {
         return false;
     };
     procs::is_alive(pid, Some(start_ns)) && pidfd_signal(&process, libc::SIGKILL).is_ok()
+}
+
+/// Kills a process if it is still the one that started then, and everything below it; whether there was one. What has
+/// left its tree (a daemon of its own) is not found.
+pub fn kill_tree(pid: u32, start_ns: u64) -> bool {
+    // Looked up before anything dies, for orphans are no tree. Parents start before their children.
+    let mut all: Vec<(u32, procs::Stat)> = procs::pids()
+        .into_iter()
+        .filter_map(|pid| Some((pid, procs::stat(pid)?)))
+        .collect();
+    all.sort_by_key(|(_, stat)| stat.start_ticks);
+    let mut tree = HashSet::from([pid]);
+    let below: Vec<(u32, u64)> = all
+        .into_iter()
+        .filter(|(child, stat)| tree.contains(&stat.ppid) && tree.insert(*child))
+        .map(|(child, stat)| (child, stat.start_ticks.saturating_mul(clock::NS_PER_TICK)))
+        .collect();
+    let killed = kill(pid, start_ns);
+    if killed {
+        for (pid, start) in below {
+            // One that has ended by itself is what is wanted.
+            let _ended = kill(pid, start);
+        }
+    }
+    killed
 }
 
 /// A descriptor that names this process for good.

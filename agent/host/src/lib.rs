@@ -22,6 +22,7 @@ mod loader;
 mod losses;
 mod marks;
 pub mod memory;
+pub mod netblock;
 pub mod offsets;
 mod options;
 mod order;

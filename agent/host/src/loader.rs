@@ -165,7 +165,7 @@ pub(crate) fn load(options: &SensorOptions) -> Result<Loaded, SensorError> {
     })
 }
 
-fn kernel_btf() -> Result<Btf, SensorError> {
+pub(crate) fn kernel_btf() -> Result<Btf, SensorError> {
     match Btf::of_running_kernel() {
         Ok(parsed) => Ok(parsed?),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(SensorError::NoBtf {
@@ -180,7 +180,7 @@ fn kernel_btf() -> Result<Btf, SensorError> {
 
 /// Locked-memory accounting of BPF maps ended with kernel 5.11; before, the default limit of 64 KiB is too small.
 /// Where raising is not permitted the limit may still be enough, and if not, loading says so.
-fn raise_memlock() {
+pub(crate) fn raise_memlock() {
     let limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
@@ -189,7 +189,7 @@ fn raise_memlock() {
     let _best_effort = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
 }
 
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -300,6 +300,11 @@ impl Lane {
         self.queue.get_mut(at)
     }
 
+    /// How many messages wait for a verdict, or for those before them.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Takes one out of the line.
     pub(crate) fn remove(&mut self, seq: u64) -> Option<Item> {
         let at = self.queue.binary_search_by_key(&seq, |item| item.seq).ok()?;
@@ -323,6 +328,15 @@ impl Lane {
             next.since = now;
         }
         Some(item)
+    }
+
+    /// Takes the text of one, which no longer counts as waiting.
+    pub(crate) fn take_bytes(&mut self, seq: u64) -> Vec<u8> {
+        let bytes = self
+            .get_mut(seq)
+            .map_or_else(Vec::new, |item| std::mem::take(&mut item.bytes));
+        self.queued = self.queued.saturating_sub(bytes.len());
+        bytes
     }
 
     /// Changes the text of one.

@@ -39,7 +39,8 @@ fn task_socket() -> std::io::Result<OwnedFd> {
 }
 
 fn run_pool() -> std::io::Result<()> {
-    pool::serve(&task_socket()?, &std::env::current_exe()?)
+    let group = std::env::args_os().nth(2).map(std::path::PathBuf::from);
+    pool::serve(&task_socket()?, &std::env::current_exe()?, group.as_deref())
 }
 
 fn run_worker() -> std::io::Result<()> {

@@ -23,6 +23,11 @@ use crate::wire::{self, Meta, PACKET};
 
 /// Idle workers that are kept.
 const READY: usize = 3;
+/// How long the daemon waits for the pool to come up, which may take a service manager.
+const START: Duration = Duration::from_secs(5);
+/// First packet of a pool: it is ready; in the group of processes that was asked for, or not, for this reason.
+const READY_THERE: u8 = b'+';
+const READY_HERE: u8 = b'-';
 /// How long the daemon waits for the pool's answer. A worker is ready, so it takes microseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How often ended workers are looked for.
@@ -67,21 +72,57 @@ pub struct RelayPool {
     socket: OwnedFd,
     engine: PathBuf,
     process: Child,
+    apart: Option<String>,
 }
 
 impl RelayPool {
-    /// Starts `program pool`; workers will find the engine at `engine`. `prepare` may change the command, such as by
-    /// the group of processes or the slice that it belongs to.
-    pub fn spawn(program: &Path, engine: &Path, prepare: impl FnOnce(&mut Command)) -> io::Result<Self> {
+    /// Starts a pool by this command, which is `kams-relay pool [CGROUP]` or leads to it, and waits until it is there.
+    /// Workers will find the engine at `engine`.
+    ///
+    /// # Errors
+    /// When the command cannot be started, ends, or does not come up in time.
+    pub fn spawn(mut command: Command, engine: &Path) -> io::Result<Self> {
         let (near, far) = pair()?;
-        let mut command = Command::new(program);
-        command.arg("pool").stdin(Stdio::from(far)).stdout(Stdio::null());
-        prepare(&mut command);
-        Ok(Self {
+        command.stdin(Stdio::from(far)).stdout(Stdio::null());
+        let process = command.spawn()?;
+        // Its end of the pair must not live on here, or its death would not show.
+        drop(command);
+        let mut pool = Self {
             socket: near,
             engine: engine.to_owned(),
-            process: command.spawn()?,
-        })
+            process,
+            apart: None,
+        };
+        match pool.came_up() {
+            Ok(apart) => pool.apart = apart,
+            Err(error) => {
+                // It may be on its way still, and has no work yet.
+                let _ended_already = pool.process.kill();
+                let _status = pool.process.wait();
+                return Err(error);
+            }
+        }
+        Ok(pool)
+    }
+
+    fn came_up(&self) -> io::Result<Option<String>> {
+        wait(&[self.socket.as_fd()], Some(START))?;
+        let mut buffer = vec![0; 4_096];
+        let received = match wire::receive(self.socket.as_fd(), &mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(io::ErrorKind::TimedOut.into()),
+            received => received,
+        };
+        let (length, _) = received?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        match buffer.get(..length).unwrap_or_default() {
+            [READY_THERE, ..] => Ok(None),
+            [READY_HERE, why @ ..] => Ok(Some(String::from_utf8_lossy(why).into_owned())),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Why its relays are not in the group of processes that was asked for, if they are not.
+    pub fn misplaced(&self) -> Option<&str> {
+        self.apart.as_deref()
     }
 
     /// Whether its process lives.
@@ -157,8 +198,16 @@ struct Worker {
     socket: OwnedFd,
 }
 
-/// The pool's own process: `socket` leads to the daemon. Returns when the daemon is gone.
-pub fn serve(socket: &OwnedFd, program: &Path) -> io::Result<()> {
+/// The pool's own process: `socket` leads to the daemon, `group` is the folder of the control group that it and its
+/// workers shall be in. Returns when the daemon is gone.
+pub fn serve(socket: &OwnedFd, program: &Path, group: Option<&Path>) -> io::Result<()> {
+    // Before the first worker: they inherit it.
+    let moved = group.map_or(Ok(()), |group| std::fs::write(group.join("cgroup.procs"), "0"));
+    let ready = match moved {
+        Ok(()) => vec![READY_THERE],
+        Err(error) => [&[READY_HERE], error.to_string().as_bytes()].concat(),
+    };
+    wire::send(socket.as_fd(), &ready, &[])?;
     let mut ready = VecDeque::new();
     let mut serving: Vec<Child> = Vec::new();
     let mut buffer = vec![0; PACKET];

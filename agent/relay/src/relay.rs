@@ -108,6 +108,7 @@ impl Relay {
                 limit: settings.limit,
                 idle,
                 typed_results: false,
+                server: None,
             },
             seq: 0,
             silent: false,
@@ -291,13 +292,14 @@ impl Relay {
             return;
         };
         if item.oversize {
-            let bytes = std::mem::take(&mut item.bytes);
             item.oversize = false;
+            let bytes = self.lane(way).take_bytes(seq);
             self.lane(way).replace(seq, Vec::new());
             self.lane(way).decide_over(Some((&bytes, text)));
             return;
         }
-        let (bytes, head) = (std::mem::take(&mut item.bytes), item.head.clone());
+        let head = item.head.clone();
+        let bytes = self.lane(way).take_bytes(seq);
         let form = self.form(code, &text);
         let onward = self.refusal(way, &head, &bytes, form);
         // The place in the line stays: what was refused is answered in order.

@@ -79,6 +79,10 @@ pub struct Meta {
     pub server: String,
     /// Its process.
     pub server_pid: u32,
+    /// When that process started, nanoseconds since boot; 0 for unknown.
+    pub server_start: u64,
+    /// Nothing but its first line can say whether it is an MCP server.
+    pub candidate: bool,
     /// The streams are AF_UNIX sockets, not pipes.
     pub socket: bool,
     /// The engine's number of this server instance; 0 where it has none yet.
@@ -125,6 +129,9 @@ pub struct Welcome {
     /// Results have `resultType` (2026-07-28).
     #[serde(default)]
     pub typed_results: bool,
+    /// A better name for the server: the next engine is told this one.
+    #[serde(default)]
+    pub server: Option<String>,
 }
 
 /// Messages that were not judged, told as soon as somebody listens.

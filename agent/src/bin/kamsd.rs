@@ -52,9 +52,13 @@ struct Arguments {
     /// Check the configuration, print what it says, and end.
     #[arg(long)]
     check_config: bool,
-    /// Let go processes that a daemon which has died was holding at their start, and end. For service managers.
+    /// Let go what a daemon which has died has left: processes held at their start, and servers cut off the network
+    /// (unless a service manager says by SERVICE_RESULT that kamsd failed and is to follow). For service managers.
     #[arg(long)]
     heal: bool,
+    /// With --heal: servers stay cut off, because kamsd starts now.
+    #[arg(long, requires = "heal")]
+    keep_blocks: bool,
     /// Watch this host; otherwise, watch over the process that does.
     #[arg(long, hide = true)]
     worker: bool,
@@ -87,6 +91,9 @@ fn main() -> ExitCode {
                 complain(&format!(
                     "kamsd: {healed} held processes run again, without a relay"
                 ));
+            }
+            if !arguments.keep_blocks && !watchdog::is_to_follow() && watchdog::heal_network(&name) {
+                complain("kamsd: servers that were cut off may use the network again");
             }
             return ExitCode::SUCCESS;
         }
@@ -178,7 +185,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
         labels,
     )?);
     let instance = format!("{:x}-{:x}", started.unix_nanos(), std::process::id());
-    let feed = Feed::new(config.events, instance);
+    let feed = Feed::new(config.events, instance.clone());
     let registry = Arc::new(Registry::default());
     let counter = Counter::start(
         Arc::clone(&registry),
@@ -219,6 +226,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let rules = Arc::new(rules);
     let mut judge = Judge::new(Arc::clone(&rules), salt, Some(Arc::clone(&store)));
     let missing = judge.gate.missing().clone();
+    let cut_offs = judge.gate.cut_offs();
     let current = Arc::new(ArcSwap::from_pointee(config.clone()));
     let (commands, queue) = mpsc::channel(64);
     let desk = worker::start(rules.waste().clone(), commands.clone(), Arc::clone(&metrics))?;
@@ -229,6 +237,7 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     ));
     let senders = Arc::new(Senders::new(Arc::clone(&live.registry)));
     let receiver = telemetry_receiver(&config);
+    let known = Arc::clone(&store);
     let in_force = Arc::new(PolicyInForce::new(
         policy.clone(),
         rules,
@@ -253,15 +262,15 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let (stop, stopped) = watch::channel(false);
     let door = config.admin.socket.with_file_name("relay.sock");
     let own = kams_relay::identity::uid();
-    let of_host = Arc::clone(&shared);
-    let to_engine = commands.clone();
-    let effects = Box::new(move |effect| carry_out(effect, &of_host, &to_engine));
-    let relays = Relays::listen(&door, Some(own), &live, effects)
+    let effects = Box::new(carry_out);
+    let relays = Relays::listen(&door, (own, &instance), &live, effects)
         .with_context(|| format!("relays cannot be served at {}", door.display()))?;
     let enforcement = Enforcement {
         policy: in_force.policy(),
         pin: pin_folder(&config),
-        relays: relay_pool(&door),
+        relays: relay_pool(&door, &instance),
+        store: Some(known),
+        cut_offs,
         holder: holder(&config),
     };
     let engine = start_engine(config, live, shared, judge, relays, enforcement, queue).await?;
@@ -323,8 +332,8 @@ fn telemetry_receiver(config: &Config) -> Option<Receiver> {
 }
 
 /// The pool of relays; without it servers are watched, and nothing is refused.
-fn relay_pool(door: &std::path::Path) -> Option<Box<dyn RelaySink>> {
-    match Pool::new(door) {
+fn relay_pool(door: &std::path::Path, instance: &str) -> Option<Box<dyn RelaySink>> {
+    match Pool::new(door, instance) {
         Ok(pool) => Some(Box::new(pool)),
         Err(error) => {
             tracing::error!("no relays, so nothing can be enforced: {error}");
@@ -341,24 +350,20 @@ fn holder(config: &Config) -> Option<HolderClient> {
 }
 
 /// What policy wants done beyond messages, as far as it is not the relay's own.
-fn carry_out(effect: Effect, shared: &Shared, engine: &mpsc::Sender<Command>) {
+fn carry_out(effect: Effect) {
     match effect {
-        // Its relay has ended both streams. A wrapped server is killed by its parent; one that we put a relay before by us.
-        Effect::KillServer { server_id, pid } => {
-            let ours =
-                |sensor: kams_host::SensorControl| sensor.marks(pid).contains(kams_host::Marks::RELAYED);
-            let killed = shared.sensor().is_some_and(ours)
-                && kams_host::procs::stat(pid).is_some_and(|stat| {
-                    let start = stat.start_ticks.saturating_mul(kams_host::clock::NS_PER_TICK);
-                    kams_host::hold::kill(pid, start)
-                });
+        // Its relay ends both streams. A wrapped server is killed by its parent; one that we know by its start
+        // by us, also where no relay stands.
+        Effect::KillServer {
+            server_id,
+            pid,
+            start,
+        } => {
+            let killed = start != 0 && kams_host::hold::kill_tree(pid, start);
             tracing::warn!(server_id, pid, killed, "policy ended a server");
         }
-        Effect::CutNetwork { server_id, pid } => {
-            tracing::warn!(server_id, pid, "policy cuts a server off the network");
-            // The engine never waits for this thread. Where it has ended, the daemon ends too.
-            drop(engine.blocking_send(Command::CutNetwork(server_id)));
-        }
+        // The engine follows the restriction that this decision has left.
+        Effect::CutNetwork { .. } => {}
     }
 }
 

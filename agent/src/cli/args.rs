@@ -187,6 +187,9 @@ pub struct Wrap {
     /// Append events and findings to this file, as JSON lines.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Without kamsd: end the restrictions that earlier sessions of this server left, such as a blocked tool.
+    #[arg(long)]
+    pub lift: bool,
     /// Where kamsd listens for relays.
     #[arg(long, value_name = "PATH", default_value = "/run/kams/relay.sock")]
     pub relays: PathBuf,

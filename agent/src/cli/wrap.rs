@@ -20,6 +20,7 @@ pub(super) fn run(options: &Wrap) -> Result<Ended, CliError> {
         policy: rules,
         socket: options.relays.clone(),
         record: options.record.clone(),
+        lift: options.lift,
     };
     wrap.run()
         .map(Ended::Like)

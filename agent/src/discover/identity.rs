@@ -60,6 +60,21 @@ pub enum IdentityKind {
 }
 
 impl IdentityKind {
+    const ALL: [Self; 12] = [
+        Self::Npm,
+        Self::Pypi,
+        Self::Oci,
+        Self::Git,
+        Self::Url,
+        Self::Jsr,
+        Self::Go,
+        Self::Nuget,
+        Self::Container,
+        Self::File,
+        Self::Bin,
+        Self::Inline,
+    ];
+
     /// The prefix of the rendered form.
     pub const fn prefix(self) -> &'static str {
         match self {
@@ -116,6 +131,19 @@ impl ServerIdentity {
             },
             version: version.map(|version| shown(&version).into_owned()),
         }
+    }
+
+    /// Reads the rendered form back; none where it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (prefix, name) = text.split_once(':')?;
+        let kind = IdentityKind::ALL
+            .into_iter()
+            .find(|kind| kind.prefix() == prefix)?;
+        Some(Self {
+            kind,
+            name: name.to_owned(),
+            version: None,
+        })
     }
 
     /// Whether the name stands for one program. An interpreter or a shell without a script does not: learning it

@@ -81,6 +81,16 @@ impl Tracker {
         }
     }
 
+    /// Forgets who runs; what was learned of programs and servers stays.
+    pub fn start_again(&mut self) {
+        let mut new = Self::new(self.boot, self.limits, self.unknown_agents);
+        std::mem::swap(&mut new.memory, &mut self.memory);
+        new.counters = self.counters;
+        // Numbers are not used again: something may still be on its way under an old one.
+        new.next = self.next;
+        *self = new;
+    }
+
     /// Changes what is done about unknown agents, for later execs.
     pub fn set_unknown_agents(&mut self, mode: UnknownAgents) {
         self.unknown_agents = mode;
@@ -114,6 +124,12 @@ impl Tracker {
     /// Whether a launch of this user is known from an earlier confirmed one.
     pub fn is_known_server(&mut self, uid: u32, identity: &ServerIdentity) -> bool {
         self.memory.knows_server(uid, identity)
+    }
+
+    /// A server that an earlier tracker knew.
+    pub fn recall_server(&mut self, uid: u32, identity: &ServerIdentity) {
+        // News to this tracker only.
+        let _news = self.memory.remember_server(uid, identity);
     }
 
     /// What limits dropped.

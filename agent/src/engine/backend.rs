@@ -81,6 +81,33 @@ impl DaemonBackend {
         self
     }
 
+    /// Servers that are cut off the network, and those that were to be and are not.
+    fn network_note(&self, scope: Scope) -> Option<String> {
+        let tables = self.live.registry.lock();
+        let wanted = || {
+            tables
+                .live_servers()
+                .filter(|server| scope.admits(server.uid))
+                .filter_map(|server| server.network.as_ref())
+        };
+        let (all, cut) = (
+            wanted().count(),
+            wanted().filter(|network| network.cut_off).count(),
+        );
+        let open = wanted().filter(|network| network.left_open > 0).count();
+        (all > 0).then(|| {
+            let failed = match all - cut {
+                0 => String::new(),
+                failed => format!(", {failed} that should be are NOT (`kams doctor` says why)"),
+            };
+            let open = match open {
+                0 => String::new(),
+                open => format!(", {open} of them still have something open"),
+            };
+            format!("{cut} servers are cut off the network{open}{failed}; `kams servers` shows which.")
+        })
+    }
+
     fn coverage(&self, scope: Scope) -> Vec<CoverageView> {
         let tables = self.live.registry.lock();
         let servers = || tables.live_servers().filter(|s| scope.admits(s.uid));
@@ -172,6 +199,7 @@ impl Backend for DaemonBackend {
             notes.push(refused.note());
         }
         notes.extend(self.missing.clone());
+        notes.extend(self.network_note(scope));
         let coverage = self.coverage(scope);
         let tables = self.live.registry.lock();
         Ok(StatusView {
@@ -278,6 +306,7 @@ impl Backend for DaemonBackend {
     fn doctor(&self) -> Result<DoctorView, BackendError> {
         Ok(doctor::examine(
             self.shared.sensor().as_ref(),
+            self.shared.blocks().as_deref(),
             &self.config.load(),
         ))
     }
@@ -379,6 +408,12 @@ impl Backend for DaemonBackend {
         }
         for map in sensor.maps() {
             self.live.metrics.set_map(map.name, map.used, map.capacity);
+        }
+        if let Some(blocks) = self.shared.blocks() {
+            let used = blocks.state().processes;
+            self.live
+                .metrics
+                .set_map("network_processes", used, kams_host::netblock::CAPACITY);
         }
         for loss in sensor.losses() {
             self.live

@@ -29,6 +29,8 @@ pub struct Party {
     pub server: Arc<str>,
     /// Process of the server (of the launcher, where there is one).
     pub server_pid: u32,
+    /// When that process started, nanoseconds since boot; 0 where only a user says which process it is.
+    pub server_start: u64,
     /// What carries the streams.
     pub transport: Transport,
     /// A relay stands between the two: what policy decides is carried out, where its mode is enforce.

@@ -2,13 +2,15 @@
 
 use kams_export::view::{CheckResult, CheckView, DoctorView, SCHEMA};
 use kams_host::doctor::{Fact, Standing};
+use kams_host::netblock::{self, Blocks};
 use kams_host::{ProbeRole, SensorControl};
 
 use crate::config::Config;
 
 /// Looks at the host, and at the running sensor where there is one.
-pub fn examine(sensor: Option<&SensorControl>, config: &Config) -> DoctorView {
+pub fn examine(sensor: Option<&SensorControl>, blocks: Option<&Blocks>, config: &Config) -> DoctorView {
     let mut checks = host(sensor);
+    checks.push(network(blocks));
     match sensor {
         None => checks.push(check(
             "sensor",
@@ -28,6 +30,7 @@ pub fn examine(sensor: Option<&SensorControl>, config: &Config) -> DoctorView {
 /// Looks at the host alone: what `kams doctor` can say while no daemon answers.
 pub fn without_daemon(why: &str) -> DoctorView {
     let mut checks = host(None);
+    checks.push(network(None));
     let remedy =
         Some("start kamsd (systemctl start kamsd, or cargo xtask run), or give its socket with --socket");
     checks.push(check(
@@ -54,6 +57,43 @@ fn host(sensor: Option<&SensorControl>) -> Vec<CheckView> {
         check("kernel", fact.name, result, fact.found, fact.remedy)
     };
     kams_host::doctor::examine(sensor).into_iter().map(view).collect()
+}
+
+/// Whether servers can be cut off the network, and whether some are.
+fn network(blocks: Option<&Blocks>) -> CheckView {
+    const NAME: &str = "network backstop";
+    const REMEDY: &str = "use a kernel with CONFIG_CGROUP_BPF=y (5.10 or later), or `seccomp` in the policy";
+    let state = blocks.map(Blocks::state).unwrap_or_default();
+    let scope = "AF_INET and AF_INET6 only: packet and vsock sockets are not refused by it";
+    if let Some(why) = state.refused {
+        let detail = format!("the programs could not be attached to the root control group: {why}");
+        return check("kernel", NAME, CheckResult::Fail, detail, Some(REMEDY));
+    }
+    if state.attached {
+        let detail = format!(
+            "attached to the root control group, proved by sockets of our own: {} servers with {} processes are cut off ({scope})",
+            state.blocks, state.processes
+        );
+        let (result, remedy) = if state.lost == 0 {
+            (CheckResult::Ok, None)
+        } else {
+            (
+                CheckResult::Warn,
+                Some("lift restrictions that are not needed: the table of processes was full"),
+            )
+        };
+        return check("kernel", NAME, result, detail, remedy);
+    }
+    match netblock::examine() {
+        Ok(found) => check(
+            "kernel",
+            NAME,
+            CheckResult::Info,
+            format!("not attached, nobody is cut off; {found} ({scope})"),
+            None,
+        ),
+        Err(why) => check("kernel", NAME, CheckResult::Warn, why, Some(REMEDY)),
+    }
 }
 
 fn of_sensor(sensor: &SensorControl, config: &Config, checks: &mut Vec<CheckView>) {

@@ -7,22 +7,28 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kams_export::view::{EventKind, EventView, ServerState, Time};
+use kams_export::view::{EventKind, EventView, Time};
 use kams_host::inject::{Ends, Injector, InjectorOptions, Outcome, Refusal, Target};
 use kams_host::{ExecReport, Marks, SensorControl, hold};
-use kams_policy::{Fail, Mode, Network, Policy, Seccomp, Settings, Subject};
+use kams_policy::{Fail, Mode, Policy, Seccomp, Settings, Subject};
 use kams_relay::HolderClient;
-use tokio::sync::mpsc;
+use kams_store::{Store, WriteOp};
+use tokio::sync::{mpsc, watch};
 
 use super::Engine;
+use super::gate::cut_off::CutOffs;
 use super::seccomp;
 use super::servers::Server;
 use super::sink::Sink;
-use crate::config::RelayWhat;
+use crate::config::{RelayWhat, Unrelayed};
+use crate::discover::identity::ServerIdentity;
 use crate::discover::tracker::{InstanceId, ProcKey, State};
 
 /// How long the injector may say nothing before the daemon is ended, so that the kernel lets go what its thread traces.
 const SILENT: u64 = 5_000_000_000;
+
+/// Known servers that are read at the start, of all users together.
+const KNOWN: u32 = 4_096;
 
 /// Whom a relay is to serve.
 #[derive(Clone, Debug)]
@@ -43,10 +49,10 @@ pub struct RelayedServer {
     pub identity: Arc<str>,
     /// What the relay does when the engine is silent.
     pub fail: Fail,
+    /// Nothing but its first line can say whether it is an MCP server.
+    pub candidate: bool,
     /// The filter of system calls that it is to be under.
     pub seccomp: Seccomp,
-    /// What it may do on the network.
-    pub network: Network,
 }
 
 /// What puts relays between ends.
@@ -69,6 +75,10 @@ pub struct Enforcement {
     pub pin: Option<PathBuf>,
     /// Relays; without them nothing is held.
     pub relays: Option<Box<dyn RelaySink>>,
+    /// What remembers, over restarts, which servers were seen.
+    pub store: Option<Arc<Store>>,
+    /// Whom restrictions cut off the network.
+    pub cut_offs: watch::Receiver<CutOffs>,
     /// The way to who answers the questions of filters (`seccomp: notify`).
     pub holder: Option<HolderClient>,
 }
@@ -103,6 +113,38 @@ impl Enforce {
             asked: HashMap::new(),
         };
         (this, receiver)
+    }
+
+    /// Servers that earlier starts of the daemon saw.
+    pub(super) fn known_servers(&self) -> Vec<(u32, ServerIdentity)> {
+        let Some(store) = &self.outside.store else {
+            return Vec::new();
+        };
+        let known = store.known_servers(KNOWN).unwrap_or_else(|error| {
+            tracing::error!(%error, "servers seen before the start are not known");
+            Vec::new()
+        });
+        known
+            .into_iter()
+            .filter_map(|(uid, server)| Some((uid, ServerIdentity::parse(&server)?)))
+            .collect()
+    }
+
+    /// A server is known from now on.
+    pub(super) fn remember(&self, uid: u32, identity: &ServerIdentity, at: Time) {
+        if let Some(store) = &self.outside.store {
+            // A full queue is counted by the store.
+            let _queued = store.write(WriteOp::Known {
+                uid,
+                server: identity.to_string(),
+                at: at.unix_nanos(),
+            });
+        }
+    }
+
+    /// The policy in force.
+    pub(super) const fn policy(&self) -> &Arc<Policy> {
+        &self.outside.policy
     }
 
     pub(super) fn injector(&self) -> Option<&Injector> {
@@ -200,6 +242,14 @@ impl Engine {
         }
     }
 
+    /// Ends the holding. Servers that the injector has get their relays: their connections must not end with it.
+    pub(super) fn end_injector(&mut self, outcomes: &mut Outcomes) {
+        self.enforce.injector = None;
+        while let Ok(outcome) = outcomes.try_recv() {
+            self.injected(outcome);
+        }
+    }
+
     /// Decides what is to become of a process that is held at its exec. Called when the exec has been dealt with.
     pub(super) fn answer_hold(&mut self, report: &ExecReport) {
         if !report.held && !report.hold_failed {
@@ -232,15 +282,18 @@ impl Engine {
                     confine,
                     follow,
                 };
-                self.enforce.asked.insert(proc, (id, server));
+                self.cut_off_at_start(id);
                 if let Some(injector) = &self.enforce.injector {
+                    if let Some(entry) = self.servers.get_mut(&id) {
+                        entry.set_asked();
+                    }
+                    self.enforce.asked.insert(proc, (id, server));
                     injector.inject(target);
                     return;
                 }
-                self.enforce.asked.remove(&proc);
             } else {
                 let why = if report.held { "no_relay" } else { "not_held" };
-                self.tell_unrelayed(&server, proc, why);
+                self.unrelayed(id, &server, proc, why);
                 self.no_filter(id, why);
             }
         }
@@ -279,7 +332,8 @@ impl Engine {
         if !wanted {
             return Err("unknown");
         }
-        Ok((id, relayed))
+        let candidate = !known;
+        Ok((id, RelayedServer { candidate, ..relayed }))
     }
 
     /// Whom a relay before this server is to serve; none where policy only has it watched.
@@ -293,11 +347,7 @@ impl Engine {
             relayed: true,
         };
         let Settings {
-            mode,
-            fail,
-            network,
-            seccomp,
-            ..
+            mode, fail, seccomp, ..
         } = self.enforce.outside.policy.settings(&subject);
         (mode == Mode::Enforce).then(|| RelayedServer {
             id: server.id,
@@ -308,8 +358,8 @@ impl Engine {
             agent_start: party.agent_start,
             identity: Arc::clone(&party.server),
             fail,
+            candidate: false,
             seccomp,
-            network,
         })
     }
 
@@ -340,11 +390,9 @@ impl Engine {
             }
             Outcome::Died { pid, start_ns } => {
                 let proc = ProcKey { pid, start: start_ns };
-                if self.not_confined(proc, "died") {
-                    return;
-                }
-                if let Some((_, server)) = self.enforce.asked.remove(&proc) {
-                    self.tell_unrelayed(&server, proc, "died");
+                if let Some((id, server)) = self.enforce.asked.remove(&proc) {
+                    self.unrelayed(id, &server, proc, "died");
+                    self.answered(id, false);
                 }
             }
         }
@@ -363,31 +411,38 @@ impl Engine {
             return;
         };
         self.tracker.relayed(id);
-        // Before the relay speaks: what it shows is not told twice.
-        if let Some(view) = self.live.registry.lock().server_mut(server.id) {
-            view.state = ServerState::Relayed;
-        }
-        let started = self.servers.get_mut(&id).map(|server| {
-            server.set_relayed();
-            server.started()
-        });
-        if let Some(started) = started {
-            self.live.event(started);
-        }
         self.relay_stands(id, proc, ends.server_ino, ends.confined.take());
         let Some(relays) = &mut self.enforce.outside.relays else {
             return;
         };
-        if let Err(error) = relays.relay(ends, server.clone()) {
+        let relayed = relays.relay(ends, server.clone());
+        if let Err(error) = relayed {
             tracing::error!(server = %server.identity, pid = proc.pid, %error, "no relay; the server's connection is closed");
             self.tell_unrelayed(&server, proc, "no_relay");
-            return;
+        } else {
+            tracing::info!(server = %server.identity, agent = %server.agent, uid = server.uid, pid = proc.pid, "a relay stands before a server");
         }
-        tracing::info!(server = %server.identity, agent = %server.agent, uid = server.uid, pid = proc.pid, "a relay stands before a server");
-        self.live.event(EventView {
-            server: Some(server.identity.to_string()),
-            ..of_server(&server, EventKind::ServerRelayed)
-        });
+        self.answered(id, true);
+    }
+
+    /// The injector is through with a server: what was put off until then follows.
+    fn answered(&mut self, id: InstanceId, relayed: bool) {
+        let spoke = self
+            .servers
+            .get_mut(&id)
+            .and_then(|server| server.set_answered(relayed));
+        if let Some(time) = spoke {
+            self.confirmed(id, time);
+        }
+    }
+
+    /// A server runs without a relay that was to get one: told at once if it is known to be a server, else when it shows.
+    fn unrelayed(&mut self, id: InstanceId, server: &RelayedServer, proc: ProcKey, why: &'static str) {
+        if let (true, Some(entry)) = (server.candidate, self.servers.get_mut(&id)) {
+            entry.unrelayed = Some(why);
+        } else {
+            self.tell_unrelayed(server, proc, why);
+        }
     }
 
     fn not_injected(&mut self, proc: ProcKey, reason: Refusal) {
@@ -409,8 +464,9 @@ impl Engine {
             server = %server.identity, pid = proc.pid, reason = reason.name(), killed,
             "no relay could be put before a server"
         );
-        self.tell_unrelayed(&server, proc, reason.name());
+        self.unrelayed(id, &server, proc, reason.name());
         self.no_filter(id, reason.name());
+        self.answered(id, false);
     }
 
     fn tell_unrelayed(&mut self, server: &RelayedServer, proc: ProcKey, why: &'static str) {
@@ -437,14 +493,19 @@ impl Engine {
         let Some(relayed) = self.enforced(server) else {
             return;
         };
-        let why = if instance.adopted {
-            "ran_before"
-        } else {
-            "first_seen"
+        let why = match server.unrelayed {
+            Some(why) => why,
+            None if instance.adopted => "ran_before",
+            None => "first_seen",
         };
         let (proc, behind_relay) = (instance.key.proc, instance.relayed);
         if !behind_relay {
             self.tell_unrelayed(&relayed, proc, why);
+            // Only what has just begun: ending a session that ran before Kams did would do more harm than it prevents.
+            if self.config.unrelayed == Unrelayed::Restart && why != "ran_before" {
+                let killed = hold::kill_tree(proc.pid, proc.start);
+                tracing::warn!(server = %relayed.identity, pid = proc.pid, killed, "a server without a relay was ended; it gets one at its next start");
+            }
         }
         self.never_filtered(id, &relayed, proc, why);
     }

@@ -4,6 +4,7 @@
 //! carries out what is decided here. Records are numbered and chained at once and written behind ([`keep`]); their numbers survive a kill, so a restart can say
 //! which of them are missing.
 
+pub mod cut_off;
 mod findings;
 mod held;
 pub mod keep;
@@ -25,6 +26,7 @@ use sha2::{Digest, Sha256};
 
 use super::conversation::Party;
 use super::sink::Sink;
+use cut_off::CutOffs;
 pub use held::Settled;
 use held::Waits;
 use keep::Missing;
@@ -88,6 +90,8 @@ pub struct Gatekeeper {
     missing: Missing,
     /// Calls that a relay holds, by the number of their request for approval.
     waiting: HashMap<u64, Waits>,
+    /// Whom restrictions cut off the network, for whoever does it.
+    cut_offs: tokio::sync::watch::Sender<CutOffs>,
 }
 
 impl Gatekeeper {
@@ -107,8 +111,10 @@ impl Gatekeeper {
             told: findings::Told::default(),
             missing: Missing::default(),
             waiting: HashMap::new(),
+            cut_offs: tokio::sync::watch::Sender::default(),
         };
         keeper.restore(now);
+        keeper.publish_cut_offs(now);
         keeper
     }
 
@@ -360,6 +366,24 @@ impl Gatekeeper {
         self.drain(now, sink);
         self.show(now, sink);
         result
+    }
+
+    /// Lifts every restriction; `by` says who did.
+    pub fn lift_all(&mut self, by: &str, sink: &mut dyn Sink) {
+        let now = here();
+        let ids: Vec<u64> = self
+            .gate
+            .restrictions
+            .list(now)
+            .iter()
+            .map(|one| one.id)
+            .collect();
+        self.order(now, sink, |gate| {
+            for id in ids {
+                // One that has just ended needs no lifting.
+                let _ended = gate.lift(id, by, now);
+            }
+        });
     }
 
     fn leave_run(&mut self, instance: &Instance, now: Now) {

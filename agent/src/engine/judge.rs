@@ -27,7 +27,7 @@ use kams_detect::redact::shown;
 use kams_export::view::{self, EventView, FindingContext, FindingRecord, Time};
 use kams_mcp::event::{EventKind, ResponseKind};
 use kams_mcp::{Direction, Event, RequestId, Session};
-use kams_policy::{Decision, Now, Policy, Subject};
+use kams_policy::{Action, Decision, Now, Policy, Subject};
 use kams_store::{FindingRow, Store, WriteOp};
 use sha2::{Digest, Sha256};
 
@@ -35,6 +35,7 @@ use super::conversation::Party;
 use super::describe;
 use super::gate::{Gatekeeper, here};
 use super::sink::Sink;
+use super::verdict::Effect;
 use baselines::ServerBaselines;
 use calls::OpenCalls;
 use flood::Flood;
@@ -65,6 +66,8 @@ pub struct Judge {
     sessions: HashMap<u64, InSession>,
     pending: Pending,
     waste: Waste,
+    /// Servers without a relay that policy wants ended: number and process.
+    kills: Vec<Effect>,
     /// Whose baselines are kept although nobody talks to them, oldest first.
     idle: VecDeque<Owner>,
 }
@@ -76,6 +79,8 @@ struct InSession {
     run: String,
     /// The name under which policy was asked about its start; names get better while launchers run.
     started_as: Option<Arc<str>>,
+    /// Policy does not want it to run.
+    start_refused: bool,
     calls: OpenCalls,
     listing: Listing,
     /// Names in its latest lists, for shadowing.
@@ -123,6 +128,7 @@ impl Judge {
             sessions: HashMap::new(),
             pending: Pending::default(),
             waste,
+            kills: Vec::new(),
             idle: VecDeque::new(),
         }
     }
@@ -143,6 +149,11 @@ impl Judge {
             .unwrap_or_default()
     }
 
+    /// Servers without a relay that policy wants ended, since the last call. A relay ends its own.
+    pub(in crate::engine) fn take_kills(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.kills)
+    }
+
     /// A conversation begins to be told: its baselines are read now, off the path of any verdict.
     pub fn enter(&mut self, party: &Party) {
         let owner = Owner {
@@ -156,6 +167,7 @@ impl Judge {
             owner,
             run,
             started_as: None,
+            start_refused: false,
             calls: OpenCalls::default(),
             listing: Listing::default(),
             tools: Names::default(),
@@ -191,7 +203,7 @@ impl Judge {
             }
             Some(_) => {}
         }
-        self.started(case, sink);
+        self.started(case, event, sink);
         if let Some((id, call)) = event.tool_call() {
             let meta = match &event.kind {
                 EventKind::Request(request) => request.meta.as_ref(),
@@ -274,6 +286,13 @@ impl Judge {
         view.gap = case.gap;
         let mut decision = self.gate.finding(party, &view, now(case), sink);
         sink.ruled(finding, &decision);
+        if decision.action == Some(Action::KillServer) && (!party.relayed || case.request_id.is_none()) {
+            self.kills.push(Effect::KillServer {
+                server_id: party.server_id,
+                pid: party.server_pid,
+                start: party.server_start,
+            });
+        }
         if let Some(own) = own {
             let strength = |d: &Decision| d.would.max(d.action);
             if strength(&own) >= strength(&decision) {
@@ -308,10 +327,7 @@ impl Judge {
             request_id: case.request_id.clone(),
             enforced: party.relayed && decision.mode == kams_policy::Mode::Enforce,
             gap: case.gap,
-            action: decision
-                .action
-                .map_or("alert", kams_policy::Action::name)
-                .to_owned(),
+            action: decision.action.map_or("alert", Action::name).to_owned(),
             rule: decision.rule.clone(),
             would: decision.would.map(|action| action.name().to_owned()),
             fingerprint,

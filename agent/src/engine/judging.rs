@@ -97,6 +97,12 @@ pub(super) enum Work {
     Policy(Arc<Policy>),
     /// A question to the gate, or an order.
     Gate(Ask),
+    /// `kams on` and `kams off`, and whom to tell once relays were told.
+    Switch {
+        on: bool,
+        event: Box<EventView>,
+        done: oneshot::Sender<Result<(), String>>,
+    },
     /// About a second has passed; what the kernel saw before this time, in nanoseconds since boot, has been handed on.
     Tick(Nanos),
 }
@@ -204,14 +210,19 @@ impl Bench {
             }
             return;
         };
+        let mut served = false;
         loop {
             // Relays first: an agent or a server waits for each answer.
-            self.serve(&mut relays, false);
+            if !std::mem::take(&mut served) {
+                self.serve(&mut relays, false);
+            }
             match queue.try_recv() {
                 Ok(work) if self.is_relayed(&work, &relays) => {}
                 Ok(work) => {
+                    self.tell_relays(&work, &mut relays);
                     let tick = matches!(work, Work::Tick(_) | Work::Policy(_) | Work::Gate(_));
                     self.work(work, state);
+                    relays.kill(self.judge.take_kills());
                     if tick {
                         relays.settle(&mut self.judge, &mut self.live);
                     }
@@ -223,13 +234,16 @@ impl Bench {
                     let last = queue.try_recv();
                     if last.is_err() {
                         self.serve(&mut relays, true);
+                        served = true;
                     }
                     state.asleep.store(false, Ordering::Release);
                     relays.woken();
                     if let Ok(work) = last
                         && !self.is_relayed(&work, &relays)
                     {
+                        self.tell_relays(&work, &mut relays);
                         self.work(work, state);
+                        relays.kill(self.judge.take_kills());
                     }
                 }
             }
@@ -241,6 +255,19 @@ impl Bench {
         // What a relay shows is not judged a second time from where it was watched.
         for server in relays.take_new() {
             self.open.remove(&server);
+        }
+    }
+
+    /// What relays must know.
+    fn tell_relays(&mut self, work: &Work, relays: &mut Relays) {
+        match work {
+            Work::Switch { on, .. } => relays.switch(*on, &mut self.judge, &mut self.live),
+            Work::Rename {
+                server,
+                identity,
+                agent,
+            } => relays.rename(*server, identity, agent),
+            _ => {}
         }
     }
 
@@ -337,6 +364,10 @@ impl Bench {
                 tell(live, "policy reloaded");
             }
             Work::Gate(ask) => ask.answer(&mut judge.gate, live),
+            Work::Switch { event, done, .. } => {
+                live.event(*event);
+                drop(done.send(Ok(())));
+            }
             Work::Tick(settled) => self.tick(settled),
         }
     }

@@ -1,5 +1,6 @@
 //! Execs, forks and exits: who is an agent, who may be a server.
 
+use kams_host::netblock::Process;
 use kams_host::{ExecReport, FdKind, FdShape, Marks, clock, procs};
 
 use super::early::{self, Early};
@@ -114,6 +115,9 @@ impl Engine {
             _ if judged.is_ok() => self.unwatch_early(report, judged.map_or(0, |c| c.holder)),
             _ => {}
         }
+        if matches!(seen, Seen::Candidate(_) | Seen::SameChain(_)) {
+            self.follow_network();
+        }
     }
 
     /// Watches a candidate that the kernel side did not; gives what its agent wrote before.
@@ -183,6 +187,11 @@ impl Engine {
 
     pub(super) fn on_fork(&mut self, parent: u32, child: u32, start: u64) {
         self.starts.insert(child, start);
+        let forked = Process {
+            pid: child,
+            start_ns: start,
+        };
+        self.network.lineage.fork(parent, forked);
         let Some(parent_start) = self.start_of(parent) else {
             return;
         };
@@ -198,6 +207,7 @@ impl Engine {
 
     pub(super) fn on_exit(&mut self, pid: u32, start: u64, time: u64) {
         self.starts.remove(&pid);
+        self.network.lineage.exit(pid);
         let mut actions = Vec::new();
         self.tracker.exit(ProcKey { pid, start }, &mut actions);
         self.act(actions, time);

@@ -1,8 +1,9 @@
 //! Relays for injected servers, from the pool of `kams-relay`.
 
+mod slice;
+
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use kams_host::inject::{self, Kind};
@@ -24,20 +25,23 @@ pub struct Pool {
     program: PathBuf,
     /// Where relays find the daemon.
     engine: PathBuf,
+    /// Tells relays of this start of the daemon from those of others: they outlive it.
+    instance: String,
     running: Option<RelayPool>,
     /// Relays so far: each has a name of its own.
     count: u64,
 }
 
 impl Pool {
-    /// A pool whose relays find the daemon at `engine`. It is started when it is first asked whether it is ready.
+    /// A pool whose relays find the daemon at `engine` and name this `instance` of it. It is started when it is first asked whether it is ready.
     ///
     /// # Errors
     /// Where this program does not know its own place.
-    pub fn new(engine: &Path) -> io::Result<Self> {
+    pub fn new(engine: &Path, instance: &str) -> io::Result<Self> {
         Ok(Self {
             program: std::env::current_exe()?.with_file_name(PROGRAM),
             engine: engine.to_owned(),
+            instance: instance.to_owned(),
             running: None,
             count: 0,
         })
@@ -49,11 +53,7 @@ impl Pool {
             self.running = None;
         }
         if self.running.is_none() {
-            // A group of its own: what ends the daemon's does not end relays.
-            let apart = |command: &mut std::process::Command| {
-                command.process_group(0);
-            };
-            self.running = Some(RelayPool::spawn(&self.program, &self.engine, apart)?);
+            self.running = Some(slice::start(&self.program, &self.engine)?);
         }
         self.running
             .as_ref()
@@ -73,7 +73,7 @@ impl RelaySink for Pool {
     fn relay(&mut self, ends: inject::Ends, server: RelayedServer) -> Result<(), String> {
         self.count += 1;
         let meta = Meta {
-            relay: format!("{}.{}.{}", std::process::id(), ends.pid, self.count),
+            relay: format!("{}.{}.{}", self.instance, ends.pid, self.count),
             uid: server.uid,
             user: server.user.to_string(),
             agent: server.agent.to_string(),
@@ -81,6 +81,8 @@ impl RelaySink for Pool {
             agent_start: server.agent_start,
             server: server.identity.to_string(),
             server_pid: ends.pid,
+            server_start: ends.start_ns,
+            candidate: server.candidate,
             socket: ends.stdin == Kind::Socket,
             server_id: server.id,
         };

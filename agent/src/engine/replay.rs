@@ -76,6 +76,7 @@ pub fn replay(
         agent_start: 0,
         server: Arc::from(format!("replay:{name}")),
         server_pid: 0,
+        server_start: 0,
         transport: Transport::Pipe,
         relayed: false,
     };

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use kams_detect::seccomp::unfiltered;
-use kams_export::view::SeccompView;
+use kams_export::view::{SeccompView, ServerView};
 use kams_host::filter::{Filter, Network};
 use kams_host::inject::{Confine, Confined, Target};
 use kams_host::{ExecReport, Marks, clock, hold, procs};
@@ -249,6 +249,7 @@ impl Engine {
     }
 
     fn confined(&mut self, id: InstanceId, proc: ProcKey, confined: Confined) {
+        let cut_off = self.is_cut_off_from_its_start(id);
         let Some(chain) = self.filters.chains.get_mut(&id) else {
             return;
         };
@@ -268,7 +269,7 @@ impl Engine {
             self.filter_stands(id);
             return;
         };
-        let allow = chain.server.network != kams_policy::Network::None;
+        let allow = !cut_off;
         let key = Key {
             pid: proc.pid,
             start: proc.start,
@@ -295,6 +296,14 @@ impl Engine {
                 self.no_filter(id, "no_holder");
             }
         }
+    }
+
+    fn is_cut_off_from_its_start(&self, id: InstanceId) -> bool {
+        let Some(number) = self.filters.chains.get(&id).map(|chain| chain.server.id) else {
+            return false;
+        };
+        let view = self.live.registry.lock().server_mut(number).cloned();
+        view.is_some_and(|view| self.is_to_be_cut_off(&view))
     }
 
     fn filter_stands(&mut self, id: InstanceId) {
@@ -348,37 +357,33 @@ impl Engine {
         });
     }
 
-    /// A server is cut off the network, by its number: what can refuse does so from now on.
-    pub(super) fn cut_off_filtered(&mut self, server_id: u64) {
-        let pid = self
-            .live
-            .registry
-            .lock()
-            .server_mut(server_id)
-            .map(|view| view.pid);
-        let Some(pid) = pid else { return };
-        let keys: Vec<Key> = self
-            .filters
-            .held()
-            .iter()
-            .filter(|held| held.server == pid)
-            .map(|held| held.key)
-            .collect();
-        for key in keys {
-            let set = self
-                .filters
-                .holder
-                .as_mut()
-                .map(|holder| holder.set(Some(key), false));
-            if let Some(Err(error)) = set {
-                tracing::error!(%error, pid, "the filter of a server cannot be told to refuse");
+    /// Tells the filters of servers to refuse or to let through, as policy and restrictions are now.
+    pub(super) fn follow_cut_offs(&mut self) {
+        if self.running.is_none() {
+            return;
+        }
+        let held = self.filters.held();
+        if held.is_empty() {
+            return;
+        }
+        let servers: Vec<ServerView> = self.live.registry.lock().live_servers().cloned().collect();
+        for view in servers.iter().filter(|view| view.pid != 0) {
+            let allow = !self.is_to_be_cut_off(view);
+            for one in held
+                .iter()
+                .filter(|one| one.server == view.pid && one.allow != allow)
+            {
+                let holder = self.filters.holder.as_mut();
+                if let Some(Err(error)) = holder.map(|holder| holder.set(Some(one.key), allow)) {
+                    tracing::error!(%error, pid = view.pid, allow, "the filter of a server is not told what holds now");
+                }
             }
         }
-        self.look_after_filters();
     }
 
     /// Once a second: who never got a filter, who lost it, and what is shown.
     pub(super) fn look_after_filters(&mut self) {
+        self.follow_cut_offs();
         let tracker = &self.tracker;
         self.filters
             .chains

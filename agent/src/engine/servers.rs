@@ -45,6 +45,13 @@ pub(super) struct Server {
     adopted: bool,
     /// A relay shows what is said: what is watched only tells whether it is MCP.
     relayed: bool,
+    /// The injector has it. What its agent says meanwhile lies in the stream, and is told by whoever gets it: the relay,
+    /// or else the watch.
+    asked: bool,
+    /// It spoke MCP while the injector had it.
+    confirmed_at: Option<u64>,
+    /// Why it got no relay.
+    pub(super) unrelayed: Option<&'static str>,
     /// What its agent wrote before the watch began, while captured bytes may repeat it.
     early: Option<Early>,
     /// The sensor's numbers of the two watches, once bytes came: an object's address may be another server's by now.
@@ -70,8 +77,8 @@ enum Held {
 }
 
 impl Server {
-    pub(super) const fn set_relayed(&mut self) {
-        self.relayed = true;
+    pub(super) const fn set_asked(&mut self) {
+        self.asked = true;
     }
 
     pub(super) const fn is_relayed(&self) -> bool {
@@ -83,11 +90,11 @@ impl Server {
         self.begins = Begins::Unsure;
     }
 
-    /// The event of its start.
-    pub(super) fn started(&self) -> EventView {
-        let mut started = self.event(EventKind::ServerStarted, self.started);
-        started.transport = Some(self.party.transport);
-        started
+    /// The injector is through with it. Gives when it spoke MCP, if it did meanwhile.
+    pub(super) const fn set_answered(&mut self, relayed: bool) -> Option<u64> {
+        self.asked = false;
+        self.relayed = relayed;
+        self.confirmed_at.take()
     }
 
     pub(super) const fn party(&self) -> &Party {
@@ -133,6 +140,7 @@ impl Engine {
             Marks::TREE,
         );
         let id = self.new_id();
+        self.descends(id, report.pid, report.start_ns, adopted);
         let transport = if report.fds[0].kind == FdKind::Pipe {
             Transport::Pipe
         } else {
@@ -148,6 +156,7 @@ impl Engine {
             agent_start: holder.start,
             server: Arc::clone(&identity),
             server_pid: report.pid,
+            server_start: report.start_ns,
             transport,
             relayed: false,
         };
@@ -183,6 +192,9 @@ impl Engine {
             kept: Some(Kept::default()),
             adopted,
             relayed: false,
+            asked: false,
+            confirmed_at: None,
+            unrelayed: None,
             watches: [None, None],
             early: None,
             ended: None,
@@ -360,7 +372,11 @@ impl Engine {
                     tracing::info!(program = %program.exe.path, "learned as an agent: it speaks MCP to a child");
                     self.learned_paths.insert(program.exe.path.clone());
                 }
-                Action::Confirmed(id) => self.confirmed(id, time),
+                Action::Confirmed(id) => {
+                    self.confirmed(id, time);
+                    self.follow_network();
+                }
+                Action::ServerLearned(uid, identity) => self.enforce.remember(uid, &identity, to_wall(time)),
                 Action::Rejected(id, why) => {
                     if let Some(server) = self.close(id) {
                         tracing::debug!(pid = server.party.server_pid, %why, "no MCP server");
@@ -391,8 +407,14 @@ impl Engine {
         })
     }
 
-    fn confirmed(&mut self, id: InstanceId, time: u64) {
+    pub(super) fn confirmed(&mut self, id: InstanceId, time: u64) {
         self.renamed(id);
+        if let Some(server) = self.servers.get_mut(&id)
+            && server.asked
+        {
+            server.confirmed_at = Some(time);
+            return;
+        }
         self.confirmed_unrelayed(id);
         let Some(server) = self.servers.get_mut(&id) else {
             return;
@@ -402,6 +424,11 @@ impl Engine {
         if server.relayed {
             // The relay's own conversation is told; watching it as well would only cost.
             let keys = server.keys;
+            self.judging.hand(Work::Rename {
+                server: server.id,
+                identity: Arc::clone(&server.party.server),
+                agent: Arc::clone(&server.party.agent),
+            });
             if let Some(running) = &self.running {
                 for key in keys {
                     running.control.unwatch(key, None);

@@ -43,6 +43,8 @@ pub trait Sink {
     fn ruled(&mut self, _finding: &Finding, _decision: &kams_policy::Decision) {}
     /// What policy makes of a call, or of its result (`answer`).
     fn called(&mut self, _verdict: &kams_policy::CallVerdict, _answer: bool) {}
+    /// What policy makes of the start of a server, at the message that opens its session.
+    fn started(&mut self, _decision: &kams_policy::Decision) {}
     /// A definition that was refused before is listed again, unchanged.
     fn refused_again(&mut self, _tool: Option<&str>, _decision: &kams_policy::Decision) {}
     /// Messages that a relay had to decide on by itself; `mode` is a label value of `kams_relay_failmode_total`.

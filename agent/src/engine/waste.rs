@@ -162,6 +162,7 @@ fn without_server(sender: &Sender) -> Party {
         agent_start: 0,
         server: Arc::from(""),
         server_pid: 0,
+        server_start: 0,
         transport: Transport::Unknown,
         relayed: false,
     }

@@ -15,7 +15,7 @@ use kams_detect::egress::{self, Salt};
 use kams_detect::integrity::{self, Thresholds};
 use kams_export::view::{EventKind, Transport};
 use kams_host::clock;
-use kams_policy::{Fail, Mode, Policy, Subject};
+use kams_policy::{Fail, Mode, Policy, Remedy, Subject};
 use kams_relay::FailMode;
 use kams_relay::wire::Meta;
 use kams_store::{Retention, Store};
@@ -48,6 +48,10 @@ pub(super) struct Embedded {
 struct Alone(Option<Party>);
 
 impl Parties for Alone {
+    fn remedy(&self) -> Remedy {
+        Remedy::Person
+    }
+
     fn party(&mut self, _: &Meta, _: Peer) -> Option<Party> {
         self.0.take()
     }
@@ -63,6 +67,7 @@ impl Embedded {
         policy: Arc<Policy>,
         meta: &Meta,
         record: Option<File>,
+        lift: bool,
     ) -> io::Result<(OwnedFd, Self)> {
         let (near, far) = socketpair(
             AddressFamily::UNIX,
@@ -87,7 +92,7 @@ impl Embedded {
         let thread = std::thread::Builder::new()
             .name("engine".to_owned())
             .spawn(move || {
-                if let Err(error) = serve(policy, party, far, record, &ready) {
+                if let Err(error) = serve(policy, party, far, record, lift, &ready) {
                     say(&format!("the engine ended: {error}"));
                 }
                 drop(done);
@@ -123,6 +128,7 @@ fn party(meta: &Meta) -> Party {
         agent_start: meta.agent_start,
         server: Arc::from(meta.server.as_str()),
         server_pid: meta.server_pid,
+        server_start: 0,
         transport: if meta.socket {
             Transport::Socket
         } else {
@@ -137,12 +143,16 @@ fn serve(
     party: Party,
     link: OwnedFd,
     record: Option<File>,
+    lift: bool,
     ready: &Sender<()>,
 ) -> io::Result<()> {
     let state = State::open(&party.server);
     let mut judge = Judge::new(policy, state.salt, state.store.clone());
     warm_up();
     let mut told = Told::new(record);
+    if lift {
+        judge.gate.lift_all("kams wrap --lift", &mut told);
+    }
     let mut verdicts = Verdicts::new(Box::new(Alone(Some(party))), to_wall)?;
     verdicts.add(link)?;
     if ready.send(()).is_err() {

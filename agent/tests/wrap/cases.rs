@@ -15,6 +15,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("the_server_gets_redacted_bytes", the_server_gets_redacted_bytes),
     ("drift_never_reaches_the_agent", drift_never_reaches_the_agent),
     ("a_pinned_down_tool_disappears", a_pinned_down_tool_disappears),
+    (
+        "refusals_say_what_their_person_can_do",
+        refusals_say_what_their_person_can_do,
+    ),
     ("ends_are_kept", ends_are_kept),
     ("signals_go_on", signals_go_on),
     ("a_server_that_policy_kills", a_server_that_policy_kills),
@@ -133,6 +137,38 @@ fn a_pinned_down_tool_disappears() {
         true
     );
     assert_eq!(text(&session.call("say", &json!({"text": "y"}))), "y");
+}
+
+fn refusals_say_what_their_person_can_do() {
+    let mut first = Session::start(&["--enforce"]);
+    first.call("find", &json!({"inject": true}));
+    first.line();
+    let blocked = first.call("find", &json!({"text": "x"}));
+    assert!(
+        text(&blocked).contains("kams wrap --lift") && !text(&blocked).contains("restrictions lift"),
+        "{blocked}"
+    );
+    let denied = first.call("say", &json!({"text": secret()}));
+    assert!(text(&denied).contains("can change it"), "{denied}");
+    assert!(first.end().success());
+    // The next session is told the same, until somebody lifts it.
+    let mut next = Session::after(Some(&first), &["--enforce"], None, false);
+    assert_eq!(
+        next.call("find", &json!({"text": "x"}))["result"]["isError"],
+        true
+    );
+    assert!(next.end().success());
+    let mut lifted = Session::after(Some(&first), &["--enforce", "--lift"], None, false);
+    assert_eq!(
+        lifted.call("find", &json!({"text": "x"}))["result"]["isError"],
+        Value::Null
+    );
+    assert!(lifted.end().success());
+    // What takes an approval is refused: nobody could be asked.
+    let mut asking =
+        Session::ruled("  - {name: ask, match: {on: call, tool: say}, action: require_approval}\n");
+    let refused = asking.call("say", &json!({"text": "x"}));
+    assert!(text(&refused).contains("nobody to ask"), "{refused}");
 }
 
 fn ends_are_kept() {

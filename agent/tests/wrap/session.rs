@@ -31,7 +31,18 @@ impl Session {
     }
 
     pub(crate) fn with(options: &[&str], rules: Option<&str>, sockets: bool) -> Self {
+        Self::after(None, options, rules, sockets)
+    }
+
+    /// With the state that an earlier session left.
+    pub(crate) fn after(
+        earlier: Option<&Self>,
+        options: &[&str],
+        rules: Option<&str>,
+        sockets: bool,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let state = earlier.map_or(folder.path(), |earlier| earlier.folder.path());
         let mut command = Command::new(env!("CARGO_BIN_EXE_kams"));
         command.arg("wrap").args(options);
         if let Some(rules) = rules {
@@ -45,7 +56,7 @@ impl Session {
             .arg(std::env::current_exe().unwrap())
             .arg("serve")
             .arg(folder.path());
-        command.env("XDG_STATE_HOME", folder.path());
+        command.env("XDG_STATE_HOME", state);
         command.stderr(File::create(folder.path().join("stderr")).unwrap());
         let pair = || {
             if sockets {

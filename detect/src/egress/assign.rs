@@ -218,7 +218,7 @@ fn joint(text: &[u8], name: &Range<usize>) -> Option<(Joint, usize, bool)> {
                 return Some((Joint::Space, start, true));
             }
             let bare = slice(text, gap..token_end(text, gap));
-            let config = slice(text, name.clone()).contains(&b'_')
+            let config = slice(text, name.clone()).iter().any(|b| matches!(b, b'_' | b'.'))
                 && bare.len() >= 6
                 && bare.iter().any(u8::is_ascii_digit)
                 && bare.iter().any(u8::is_ascii_alphabetic)

@@ -422,6 +422,25 @@ pub(super) fn piped(text: &[u8], at: usize) -> Option<Hit> {
         .then(|| Hit::new(Class::NamedSecret, span))
 }
 
+/// `tool -u bob -p x`, `tool login -p x`: what follows a `-p` at `at`, where the line signs somebody in.
+pub(super) fn short_flag(text: &[u8], at: usize) -> Option<Hit> {
+    let span = cell(text, spaces(text, at))?;
+    let value = slice(text, span.clone());
+    let lead = slice(text, at.saturating_sub(REACH)..at);
+    let lead = lead.rsplit(|b| *b == b'\n').next().unwrap_or_default();
+    let rest = slice(text, span.end..text.len().min(span.end + REACH));
+    let rest = rest.split(|b| *b == b'\n').next().unwrap_or_default();
+    let signs_in = [lead, rest].iter().any(|part| {
+        [" -u ", " --user", " login"]
+            .iter()
+            .any(|sign| contains(part, sign))
+    });
+    let plain = !value
+        .iter()
+        .any(|b| matches!(b, b'/' | b':' | b'.' | b'=' | b'\\' | b'$'));
+    (signs_in && plain).then(|| hit(text, span))?
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::text_hits;

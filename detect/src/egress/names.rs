@@ -71,6 +71,7 @@ pub(crate) fn classify(name: &[u8]) -> Name {
             "encoded",
             "hex",
             "main",
+            "base",
         ],
     );
     if qualifier && let Some(word) = before {

@@ -14,7 +14,7 @@ use super::email::email;
 use super::encoded::{self, Inside};
 use super::entropy::is_opaque;
 use super::layer::{Plain, plain};
-use super::loose::{LABELS, labelled, loose, piped};
+use super::loose::{LABELS, labelled, loose, piped, short_flag};
 use super::names::{Name, announces_counter, announces_identifier, announces_phone, classify};
 use super::pem::{self, Marker};
 use super::phone::phone;
@@ -43,6 +43,7 @@ enum Trigger {
     Identified,
     Label,
     Piped,
+    Flag,
     Command,
     Scrambled(Scramble),
 }
@@ -85,6 +86,11 @@ const TRIGGERS: &[(&str, Trigger)] = &[
     ("pass", Trigger::Name),
     ("pwd", Trigger::Name),
     ("pswd", Trigger::Name),
+    ("psk", Trigger::Name),
+    ("pw\"", Trigger::Name),
+    ("pw'", Trigger::Name),
+    ("pw\\", Trigger::Name),
+    ("pw =", Trigger::Name),
     ("pw:", Trigger::Name),
     ("pw=", Trigger::Name),
     ("identified by ", Trigger::Identified),
@@ -119,6 +125,7 @@ const TRIGGERS: &[(&str, Trigger)] = &[
     ("az ", Trigger::Command),
     ("ldapadd", Trigger::Command),
     ("ldapmodify", Trigger::Command),
+    (" -p ", Trigger::Flag),
     ("sudo -s", Trigger::Piped),
     ("-stdin", Trigger::Piped),
     ("chpasswd", Trigger::Piped),
@@ -413,6 +420,7 @@ fn triggers(text: &[u8], hits: &mut Vec<Hit>) -> Scrambles {
             Trigger::Identified => identified_by(text, found.end()),
             Trigger::Label => labelled(text, found.end()),
             Trigger::Piped => piped(text, at),
+            Trigger::Flag => short_flag(text, found.end()),
             Trigger::Command => command(text, at),
             Trigger::Scrambled(scramble) => {
                 scrambles.set(*scramble);

@@ -299,7 +299,15 @@ fn is_constant_name(value: &[u8]) -> bool {
 
 /// An absolute, home or Windows path.
 fn is_path(value: &[u8]) -> bool {
+    // `/srv/app2/build7`, but not base64 that happens to begin with a slash.
+    let simple = |rest: &[u8]| {
+        rest.contains(&b'/')
+            && rest.iter().all(|b| {
+                b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'/' | b'.' | b'-' | b'_')
+            })
+    };
     match value {
+        [b'/', rest @ ..] if simple(rest) => true,
         [b'/', rest @ ..] | [b'.' | b'~', b'/', rest @ ..] | [b'.', b'.', b'/', rest @ ..] => {
             run_length(rest) >= 3.0 && !rest.contains(&b' ')
         }

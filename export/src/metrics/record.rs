@@ -219,6 +219,38 @@ impl Metrics {
             .set(saturate(count));
     }
 
+    /// Sets how many servers are cut off the network.
+    pub fn set_network_blocks(&self, count: usize) {
+        self.network_blocks.set(saturate(count));
+    }
+
+    /// Counts attempts of a server that were refused; `call` is `connect`, `send` or `socket`.
+    pub fn network_refused(&self, server: &str, call: &'static str, count: u64) {
+        let server = self.server_label(server);
+        self.network_refused
+            .with_label_values(&[server.as_str(), call])
+            .inc_by(count);
+    }
+
+    /// Counts connections that were closed when their server was cut off.
+    pub fn network_closed(&self, server: &str, count: u64) {
+        let server = self.server_label(server);
+        self.network_closed.with_label_values(&[&server]).inc_by(count);
+    }
+
+    /// Counts what could not be closed, by why.
+    pub fn network_left_open(&self, server: &str, reason: &'static str, count: u64) {
+        let server = self.server_label(server);
+        self.network_left_open
+            .with_label_values(&[server.as_str(), reason])
+            .inc_by(count);
+    }
+
+    /// Counts failures to cut off: `refused` by the kernel, or `no_room` for a child.
+    pub fn network_error(&self, reason: &'static str, count: u64) {
+        self.network_errors.with_label_values(&[reason]).inc_by(count);
+    }
+
     /// Counts a waste finding.
     pub fn waste(&self, rule: &'static str) {
         self.waste.with_label_values(&[rule]).inc();

@@ -50,6 +50,13 @@ pub enum EventKind {
     Daemon,
     /// A rule or a restriction decided on a call or a server start.
     Decision,
+    /// A server is cut off the network: `reason` is `policy` or `restriction`. With `stage` `failed`, it is not: `detail`
+    /// says why.
+    NetworkCutOff,
+    /// It may use the network again.
+    NetworkRestored,
+    /// It tried to use the network and was refused, `count` times since it was last told.
+    NetworkRefused,
     /// A word that this version does not know.
     #[default]
     #[serde(other)]
@@ -58,7 +65,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All kinds that can be filtered for.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::AgentStarted,
         Self::AgentGone,
         Self::ServerStarted,
@@ -79,6 +86,9 @@ impl EventKind {
         Self::Loss,
         Self::Daemon,
         Self::Decision,
+        Self::NetworkCutOff,
+        Self::NetworkRestored,
+        Self::NetworkRefused,
     ];
 
     /// The wire name.
@@ -104,6 +114,9 @@ impl EventKind {
             Self::Loss => "loss",
             Self::Daemon => "daemon",
             Self::Decision => "decision",
+            Self::NetworkCutOff => "network_cut_off",
+            Self::NetworkRestored => "network_restored",
+            Self::NetworkRefused => "network_refused",
             Self::Unknown => "unknown",
         }
     }

@@ -152,9 +152,31 @@ pub struct ServerView {
     /// Tokens that its results put into the context by the provider's count; covers the turns that were reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub true_result_tokens: Option<u64>,
+    /// How it is cut off the network; none where it is not to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkView>,
     /// The filter of system calls that policy wants it under.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seccomp: Option<SeccompView>,
+}
+
+/// A server that is cut off the network, or is to be.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct NetworkView {
+    /// The kernel refuses it the network. False where that could not be had: `failed` says why.
+    pub cut_off: bool,
+    /// Why it is to be: `policy` (`network: none`) or `restriction` (`block_egress`).
+    pub reason: String,
+    /// Attempts that were refused.
+    pub refused: u64,
+    /// Connections and listeners that were open and were closed.
+    pub closed: u64,
+    /// What is open still and could be used.
+    pub left_open: u64,
+    /// Why it is not cut off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// A server's filter of system calls.

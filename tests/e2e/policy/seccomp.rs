@@ -104,7 +104,7 @@ fn launcher(context: &Context) -> Result<()> {
 }
 
 /// A server of a package: node, started by a shell, started by npx.
-const PACKAGE: &str = r#"#!/usr/bin/env node
+const PACKAGE: &str = r"#!/usr/bin/env node
 const { spawnSync } = require('child_process');
 require('readline').createInterface({ input: process.stdin }).on('line', (line) => {
   const { id, method, params } = JSON.parse(line);
@@ -119,7 +119,7 @@ require('readline').createInterface({ input: process.stdin }).on('line', (line) 
   }
   console.log(JSON.stringify({ jsonrpc: '2.0', id, result }));
 });
-"#;
+";
 
 fn npx(context: &Context) -> Result<()> {
     let kams = daemon(context, &policy("deny"))?;
@@ -182,6 +182,23 @@ fn notify(context: &Context) -> Result<()> {
     })?;
     shown(&kams, "refusing")?;
     ensure!(!has_network(&mut cut)?, "a new worker let it go");
+
+    // Another server of the name is cut off before its first instruction; both are let go with the restriction.
+    let mut next = Desk::open(&stage, LINE_AGENT, DESK_SERVER, None)?;
+    ensure!(
+        !has_network(&mut next)?,
+        "a server that starts under a restriction has the network"
+    );
+    let restrictions = kams.ask(&["restrictions", "list"])?;
+    let one = list(&restrictions, "restrictions")
+        .first()
+        .context("a restriction")?;
+    let number = one["id"].to_string();
+    let lifted = kams.kams(&["restrictions", "lift", &number])?;
+    ensure!(lifted.status.success(), "not lifted: {lifted:?}");
+    until("the first server is let go", || has_network(&mut cut))?;
+    until("the second server is let go", || has_network(&mut next))?;
+    next.close()?;
     cut.close()
 }
 

@@ -53,6 +53,30 @@ impl Ring {
         self.run(&entry)
     }
 
+    /// Connects a socket to an IPv4 address; `by_worker`: a thread of the kernel does it, not the caller.
+    pub fn connect(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        address: std::net::SocketAddrV4,
+        by_worker: bool,
+    ) -> io::Result<()> {
+        let to = libc::sockaddr_in {
+            sin_family: libc::sa_family_t::try_from(libc::AF_INET).unwrap_or_default(),
+            sin_port: address.port().to_be(),
+            sin_addr: libc::in_addr {
+                s_addr: u32::from_ne_bytes(address.ip().octets()),
+            },
+            sin_zero: [0; 8],
+        };
+        let length = libc::socklen_t::try_from(size_of::<libc::sockaddr_in>()).map_err(io::Error::other)?;
+        let mut entry =
+            opcode::Connect::new(types::Fd(fd.as_raw_fd()), (&raw const to).cast(), length).build();
+        if by_worker {
+            entry = entry.flags(squeue::Flags::ASYNC);
+        }
+        self.run(&entry).map(drop)
+    }
+
     fn run(&mut self, entry: &squeue::Entry) -> io::Result<usize> {
         // SAFETY: the buffer of the entry is borrowed by the caller for the whole of this function, which returns
         // only after the one operation in flight has completed.

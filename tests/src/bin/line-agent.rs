@@ -1,5 +1,5 @@
 //! An agent that says what it is told: `line-agent SERVER [ARGS...]` starts the server, sends it each line of its own
-//! standard input, and prints each line that the server says.
+//! standard input, and prints each line that the server says. It starts the server when it has something to say.
 #![forbid(unsafe_code)]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,6 +13,7 @@ const PIECE: u64 = 64 << 10;
 fn main() -> Result<()> {
     let mut words = std::env::args_os().skip(1);
     kams_tests::forms::start_like_an_agent();
+    io::stdin().lock().fill_buf()?;
     let mut server = Command::new(words.next().context("first argument: the server")?)
         .args(words)
         .stdin(Stdio::piped())

@@ -188,7 +188,7 @@ mod tests {
         let mut first = HolderClient::new(Path::new("/nowhere"), &path);
         let key = Key { pid: 7, start: 9 };
         // In a listener's place: a pipe without a question, whose end is its end.
-        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let (reader, writer) = io::pipe().expect("a pipe");
         first.keep(key, 5, true, reader.into()).expect("kept");
         drop(first);
         let mut second = HolderClient::new(Path::new("/nowhere"), &path);

@@ -10,7 +10,12 @@ impl Relay {
         while let Some(said) = self.link.receive(now) {
             self.silent = false;
             match said {
-                FromEngine::Welcome(welcome) => self.welcome = welcome,
+                FromEngine::Welcome(welcome) => {
+                    if let Some(server) = &welcome.server {
+                        self.meta.server.clone_from(server);
+                    }
+                    self.welcome = welcome;
+                }
                 FromEngine::Verdict(seq, verdict) => self.apply(seq, verdict, now),
                 FromEngine::Refuse(seq, text) => {
                     self.refuse(way_of(seq), seq, denial::DENIED, text, now);
@@ -32,6 +37,10 @@ impl Relay {
                 }
                 FromEngine::Inject(way, line) => self.lane(way).say(line),
                 FromEngine::End => self.ordered = true,
+            }
+            if self.lanes.iter().all(|lane| lane.unsettled() == 0) {
+                // Nothing was asked that is not answered: what else it says is seen by the next wait.
+                return;
             }
         }
     }

@@ -164,3 +164,30 @@ fn an_engine_replaced_again_and_again_loses_no_message_under_load() {
     assert_eq!(server.join().unwrap(), CALLS);
     assert!(judged >= CALLS, "{judged} were judged");
 }
+
+#[test]
+fn what_was_refused_does_not_stand_in_the_way_of_what_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        limit: 2_000_000,
+        ..fail(FailMode::Closed)
+    };
+    let mut rig = Rig::new(options, Connector::Path(folder.path().join("nobody")));
+    // More together than may wait at once, and one that is longer than that by itself.
+    let call = |text: &str| {
+        format!(
+            "{{\"id\":7,\"method\":\"tools/call\",\"params\":{{\"name\":\"x\",\"arguments\":{{\"a\":\"{text}\"}}}}}}\n"
+        )
+    };
+    let small = call(&"word ".repeat(200));
+    for round in 0..2 {
+        for _ in 0..1_500 {
+            rig.agent_says(&small);
+            assert!(rig.agent_hears().contains("\"isError\":true"));
+        }
+        if round == 0 {
+            rig.agent_says(&call(&"word ".repeat(600_000)));
+            assert!(rig.agent_hears().contains("\"isError\":true"));
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::Command;
 
 use kams_relay::wire::{FromRelay, Meta};
 use kams_relay::{Ends, FailMode, RelayHandle, RelayPool};
@@ -11,7 +12,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::rig::{accepted, listener};
 
 fn pool(engine: &Path) -> RelayPool {
-    RelayPool::spawn(Path::new(env!("CARGO_BIN_EXE_kams-relay")), engine, |_| {}).unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kams-relay"));
+    command.arg("pool");
+    RelayPool::spawn(command, engine).unwrap()
 }
 
 /// The agent's and the server's own ends.

@@ -171,6 +171,9 @@ fn what(e: &EventView) -> (String, Ink) {
         EventKind::Gap => ("GAP in the stream".to_owned(), Ink::Bad),
         EventKind::Loss => (format!("LOST {count} records"), Ink::Bad),
         EventKind::Daemon => ("kamsd".to_owned(), Ink::Strong),
+        EventKind::NetworkCutOff => ("is cut off the network".to_owned(), Ink::Bad),
+        EventKind::NetworkRestored => ("may use the network again".to_owned(), Ink::Good),
+        EventKind::NetworkRefused => (format!("tried the network {count} times"), Ink::Bad),
         EventKind::Decision => (format!("policy: {}", e.rule.as_deref().unwrap_or("?")), Ink::Odd),
         _ => ("something newer than this kams".to_owned(), Ink::Odd),
     }

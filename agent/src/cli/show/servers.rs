@@ -2,7 +2,7 @@
 
 use std::io;
 
-use kams_export::view::{SeccompView, ServerState, ServerView, ToolView};
+use kams_export::view::{NetworkView, SeccompView, ServerState, ServerView, ToolView};
 
 use crate::cli::out::{Ink, Out};
 use crate::cli::table::{Cell, Column, Table, bytes, duration, number};
@@ -32,6 +32,7 @@ pub(in crate::cli) fn servers(servers: &[ServerView], cost: bool, out: &mut Out)
             Column::right("CALLS"),
             Column::right("ERRORS"),
             Column::right("GAPS"),
+            Column::left("NETWORK", 24),
             Column::left("SECCOMP", 24),
             Column::left("CALLS ITSELF", 40),
         ]
@@ -97,11 +98,27 @@ fn row(s: &ServerView, share: Option<String>) -> Vec<Cell> {
             Cell::new(s.calls.to_string()),
             count(s.errors, Ink::Odd),
             count(s.gaps, Ink::Bad),
+            network(s.network.as_ref()),
             seccomp(s.seccomp.as_ref()),
             Cell::new(claims),
         ]);
     }
     cells
+}
+
+/// Whether it is cut off, and what it did since.
+fn network(view: Option<&NetworkView>) -> Cell {
+    match view {
+        None => Cell::new("-").ink(Ink::Faint),
+        Some(view) if !view.cut_off => Cell::new("NOT cut off").ink(Ink::Bad),
+        Some(view) if view.left_open > 0 => {
+            Cell::new(format!("cut off, {} open", view.left_open)).ink(Ink::Bad)
+        }
+        Some(view) if view.refused > 0 => {
+            Cell::new(format!("cut off, {} refused", view.refused)).ink(Ink::Bad)
+        }
+        Some(_) => Cell::new("cut off").ink(Ink::Odd),
+    }
 }
 
 /// What its filter of system calls does.

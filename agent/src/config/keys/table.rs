@@ -7,10 +7,11 @@ use tracing::level_filters::LevelFilter;
 use super::Key;
 use super::read::{agents, choice, count, duration, fault, flag, listen, path, size, text};
 use crate::config::units::{show_bytes, show_duration};
-use crate::config::{AgentPattern, LogFormat, Mode, RelayWhat, UnknownAgents};
+use crate::config::{AgentPattern, LogFormat, Mode, RelayWhat, UnknownAgents, Unrelayed};
 
 const MODES: &[(&str, Mode)] = &[("observe", Mode::Observe), ("enforce", Mode::Enforce)];
 const RELAY: &[(&str, RelayWhat)] = &[("known", RelayWhat::Known), ("candidates", RelayWhat::Candidates)];
+const UNRELAYED: &[(&str, Unrelayed)] = &[("report", Unrelayed::Report), ("restart", Unrelayed::Restart)];
 const UNKNOWN: &[(&str, UnknownAgents)] = &[
     ("discover", UnknownAgents::Discover),
     ("ignore", UnknownAgents::Ignore),
@@ -57,6 +58,21 @@ pub(in crate::config) const KEYS: &[Key] = &[
             }
         },
         show: |c| word(c.relay, RELAY),
+    },
+    Key {
+        path: "unrelayed",
+        reload: true,
+        doc: &[
+            "In enforce mode, what is done about a server that spoke MCP and got no relay at its start. report: it is told,",
+            "and the server gets one at its next start. restart: the server is ended as well, so that its agent starts it",
+            "again. Servers that ran before kamsd are only told.",
+        ],
+        set: |c, n, f| {
+            if let Some(what) = choice(n, "unrelayed", UNRELAYED, f) {
+                c.unrelayed = what;
+            }
+        },
+        show: |c| word(c.unrelayed, UNRELAYED),
     },
     Key {
         path: "watch.unknown_agents",

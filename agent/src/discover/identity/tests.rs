@@ -568,3 +568,22 @@ proptest! {
         prop_assert!(resolved.identity.name.chars().count() <= MAX_NAME);
     }
 }
+
+#[test]
+fn what_is_rendered_is_read_back() {
+    for text in [
+        "npm:@a/b",
+        "bin:x",
+        "file:~/a b:c",
+        "inline:python3-00",
+        "url:host/path",
+        "oci:a/b",
+        "jsr:@a/b",
+    ] {
+        let identity = ServerIdentity::parse(text).unwrap();
+        assert_eq!(identity.to_string(), text);
+    }
+    for text in ["", "npm", "what:x"] {
+        assert!(ServerIdentity::parse(text).is_none(), "{text}");
+    }
+}

@@ -128,6 +128,8 @@ pub enum Action {
     AgentLearned(ProgramKey),
     /// MCP is spoken.
     Confirmed(InstanceId),
+    /// A server of this user is known from now on; a later tracker is told with [`Tracker::recall_server`].
+    ServerLearned(u32, ServerIdentity),
     /// No server after all.
     Rejected(InstanceId, Rejection),
     /// The chain reached a program that names the server better.

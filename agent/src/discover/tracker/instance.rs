@@ -128,6 +128,11 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// Whether the program that serves has been reached: no launcher that may have to install it first.
+    pub const fn has_arrived(&self) -> bool {
+        !self.launcher || self.frozen
+    }
+
     /// The processes that hold the server's ends, in no order.
     pub fn members(&self) -> impl Iterator<Item = ProcKey> + '_ {
         self.members.iter().copied()

@@ -134,10 +134,9 @@ impl Memory {
         doubt.rejections >= limit
     }
 
-    pub(super) fn remember_server(&mut self, uid: u32, identity: &ServerIdentity) {
-        if identity.is_specific() {
-            self.fingerprints.put((uid, identity.clone()), ());
-        }
+    /// Remembers a server. Returns whether it is news.
+    pub(super) fn remember_server(&mut self, uid: u32, identity: &ServerIdentity) -> bool {
+        identity.is_specific() && self.fingerprints.put((uid, identity.clone()), ()).is_none()
     }
 
     pub(super) fn knows_server(&mut self, uid: u32, identity: &ServerIdentity) -> bool {

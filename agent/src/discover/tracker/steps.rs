@@ -64,8 +64,10 @@ impl Tracker {
             return;
         };
         if let Some(from) = instance.refine(later, same_process) {
-            if instance.state == State::Confirmed {
-                self.memory.remember_server(instance.uid, &instance.identity);
+            if instance.state == State::Confirmed
+                && self.memory.remember_server(instance.uid, &instance.identity)
+            {
+                actions.push(Action::ServerLearned(instance.uid, instance.identity.clone()));
             }
             actions.push(Action::Renamed { id, from });
         }
@@ -269,7 +271,9 @@ impl Tracker {
         self.candidates.remove(&id);
         instance.state = State::Confirmed;
         instance.opening = Opening::default();
-        self.memory.remember_server(instance.uid, &instance.identity);
+        if self.memory.remember_server(instance.uid, &instance.identity) {
+            actions.push(Action::ServerLearned(instance.uid, instance.identity.clone()));
+        }
         let holder = instance.holder;
         if let Some(record) = self.holders.get_mut(&holder)
             && record.probation

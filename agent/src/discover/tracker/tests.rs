@@ -185,7 +185,8 @@ fn the_program_behind_a_script_gives_the_name_until_the_server_speaks() {
     t.agent_wrote(pipe(0x10), INITIALIZE, 2, &mut out);
     t.exec(&inherit(3, 10, 11, "uvx mcp-server-git", 0x10), &mut out);
     assert!(
-        matches!(&out[..], [Action::Confirmed(_), Action::Renamed { from, .. }] if from.to_string() == "file:/opt/run.sh")
+        matches!(&out[..], [Action::ServerLearned(..), Action::Confirmed(_), Action::ServerLearned(..), Action::Renamed { from, .. }]
+            if from.to_string() == "file:/opt/run.sh")
     );
     t.exec(&inherit(4, 11, 12, "python3 -m mcp_server_git", 0x10), &mut out);
     // From here on it is a server with helpers of its own.
@@ -267,6 +268,27 @@ fn silence_ends_a_candidate_but_not_a_known_server() {
 }
 
 #[test]
+fn what_was_learned_outlives_a_new_start_and_a_new_tracker() {
+    let (mut t, mut out) = (tracker(Limits::default()), Vec::new());
+    let first = candidate_of(t.exec(&spawn(1, 10, "npx -y @corp/mail", 0x10, &known_agent()), &mut out));
+    assert_eq!(t.instance(first).unwrap().known, None);
+    t.agent_wrote(pipe(0x10), INITIALIZE, 2, &mut out);
+    let learned = out.iter().find_map(|action| match action {
+        Action::ServerLearned(uid, identity) => Some((*uid, identity.clone())),
+        _ => None,
+    });
+    let (uid, identity) = learned.unwrap();
+    t.start_again();
+    assert_eq!(t.instance(first).map(|_| ()), None);
+    let mut other = tracker(Limits::default());
+    other.recall_server(uid, &identity);
+    for t in [&mut t, &mut other] {
+        let again = candidate_of(t.exec(&spawn(3, 11, "npx -y @corp/mail", 0x30, &known_agent()), &mut out));
+        assert_eq!(t.instance(again).unwrap().known, Some(KnownBy::Fingerprint));
+    }
+}
+
+#[test]
 fn an_unknown_program_that_speaks_mcp_is_learned() {
     let (mut t, mut out) = (tracker(Limits::default()), Vec::new());
     let bot = unknown(50, "/usr/bin/python3.11", Some("/srv/bot.py"));
@@ -278,6 +300,7 @@ fn an_unknown_program_that_speaks_mcp_is_learned() {
     assert!(matches!(
         &out[..],
         [
+            Action::ServerLearned(..),
             Action::AgentLearned(_),
             Action::ProbationEnded { learned: true, .. },
             Action::Confirmed(_)

@@ -273,6 +273,12 @@ impl Gatekeeper {
     fn write_records(&mut self, now: Now) -> Vec<(&'static str, String)> {
         let records = self.gate.take_records();
         let mut counted = Vec::new();
+        if records
+            .iter()
+            .any(|record| record.body.kind == RecordKind::Restriction)
+        {
+            self.publish_cut_offs(now);
+        }
         for record in &records {
             if counts(&records, record)
                 && let Some(outcome) = kams_policy::Outcome::from_name(&record.body.decision)

@@ -15,13 +15,21 @@ use crate::engine::gate::Outgoing;
 use crate::engine::sink::Sink;
 
 impl Judge {
-    /// Asks policy about the server's start, once for each name that it turns out to have.
-    pub(super) fn started(&mut self, case: &Case<'_>, sink: &mut dyn Sink) {
+    /// Asks policy about the server's start, once for each name that it turns out to have. One that is refused is asked
+    /// about again whenever a session is opened with it: the refusal may have been lifted.
+    pub(super) fn started(&mut self, case: &Case<'_>, event: &Event<'_>, sink: &mut dyn Sink) {
         let server = &case.party.server;
         let Some(session) = self.session(case) else { return };
-        if session.started_as.as_ref() != Some(server) {
+        let opens = matches!(&event.kind, EventKind::Request(request)
+            if matches!(request.method.name(), "initialize" | "server/discover"));
+        let again = opens && session.start_refused;
+        if again || session.started_as.as_ref() != Some(server) {
             session.started_as = Some(Arc::clone(server));
-            self.gate.started(case.party, now(case), sink);
+            let decision = self.gate.started(case.party, now(case), sink);
+            if let Some(session) = self.session(case) {
+                session.start_refused = !decision.passes();
+            }
+            sink.started(&decision);
         }
     }
 

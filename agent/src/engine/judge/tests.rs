@@ -92,6 +92,7 @@ impl Talk {
             agent_start: 1,
             server: Arc::from(server),
             server_pid: 100,
+            server_start: 0,
             transport: Transport::Pipe,
             relayed: false,
         };

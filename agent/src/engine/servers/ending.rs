@@ -99,6 +99,7 @@ impl Engine {
             self.finish(id, GoneReason::Limit, now);
         }
         self.keys.clear();
+        self.network.lineage.clear();
         self.starts.clear();
         self.endpoints.clear();
         self.share_endpoints();

@@ -23,6 +23,8 @@ pub(super) struct Decisions {
     pub(super) ruled: Vec<Ruled>,
     pub(super) call: Option<CallVerdict>,
     pub(super) answer: Option<CallVerdict>,
+    /// About the start of the server, where the message opens its session.
+    pub(super) start: Option<Decision>,
 }
 
 pub(super) struct Collector<'s> {
@@ -94,6 +96,10 @@ impl Sink for Collector<'_> {
             &mut self.decisions.call
         };
         *place = Some(verdict.clone());
+    }
+
+    fn started(&mut self, decision: &Decision) {
+        self.decisions.start = Some(decision.clone());
     }
 
     fn refused_again(&mut self, tool: Option<&str>, decision: &Decision) {

@@ -30,6 +30,8 @@ use crate::engine::to_wall;
 /// Longest sleep while nothing happens, and while a call waits for a person.
 const QUIET: Duration = Duration::from_secs(5);
 const HOLDING: Duration = Duration::from_millis(100);
+/// Names and numbers that are remembered; more, and all are forgotten, which costs a better name.
+const MOST: usize = 4_096;
 /// Numbers of servers that no sensor has seen begin here.
 const UNSEEN: u64 = 1 << 40;
 
@@ -60,10 +62,11 @@ impl std::fmt::Debug for Relays {
 }
 
 impl Relays {
-    /// Relays find the daemon at `socket`. Those that run as `relay_uid` are believed.
+    /// Relays find the daemon at `socket`. Those that run as this user are believed; `instance` names this start of the
+    /// daemon, whose numbers of servers mean something to it.
     pub fn listen(
         socket: &Path,
-        relay_uid: Option<u32>,
+        (relay_uid, instance): (u32, &str),
         live: &Live,
         on_effect: Box<dyn FnMut(Effect) + Send>,
     ) -> io::Result<Self> {
@@ -72,6 +75,9 @@ impl Relays {
             registry: Arc::clone(&live.registry),
             outside: Outside::default(),
             relay_uid,
+            instance: format!("{instance}."),
+            numbers: HashMap::new(),
+            names: HashMap::new(),
             next: UNSEEN,
             standing: Arc::clone(&standing),
             told: HashMap::new(),
@@ -116,6 +122,30 @@ impl Relays {
         }
     }
 
+    /// `kams on` and `kams off`.
+    pub(in crate::engine) fn switch(&mut self, on: bool, judge: &mut Judge, live: &mut Live) {
+        self.verdicts.switch(
+            on,
+            &mut Bench {
+                judge,
+                sink: live,
+                now: clock::boot_ns,
+            },
+        );
+    }
+
+    /// A server has better names.
+    pub(in crate::engine) fn rename(&mut self, server: u64, identity: &Arc<str>, agent: &Arc<str>) {
+        self.verdicts.rename(server, identity, agent);
+    }
+
+    /// Ends servers for what no relay of theirs has decided.
+    pub(in crate::engine) fn kill(&mut self, servers: Vec<Effect>) {
+        for server in servers {
+            (self.on_effect)(server);
+        }
+    }
+
     /// Policy or its state may have changed.
     pub(in crate::engine) fn settle(&mut self, judge: &mut Judge, live: &mut Live) {
         self.verdicts.settle(&mut Bench {
@@ -126,7 +156,10 @@ impl Relays {
     }
 
     /// The wait is over: the waker can be used again.
-    pub(in crate::engine) fn woken(&self) {
+    pub(in crate::engine) fn woken(&mut self) {
+        if !self.verdicts.take_woken() {
+            return;
+        }
         let mut number = [0; 8];
         // Nothing to read is as good as something that was read.
         if rustix::io::read(&self.waker, &mut number).is_err() {}
@@ -148,7 +181,13 @@ impl Relays {
 struct Served {
     registry: Arc<Registry>,
     outside: Outside,
-    relay_uid: Option<u32>,
+    relay_uid: u32,
+    /// What the names of this start's relays begin with.
+    instance: String,
+    /// Numbers that relays of earlier starts got from this one, by their names.
+    numbers: HashMap<String, u64>,
+    /// Better names of servers, from their launcher chains: identity and agent.
+    names: HashMap<u64, (Arc<str>, Arc<str>)>,
     next: u64,
     standing: Arc<Mutex<Standing>>,
     /// By number of the server: the process that relays.
@@ -160,8 +199,19 @@ struct Served {
 impl Served {
     /// The number of the server that the sensor watches in this relay's place, or another.
     fn number(&mut self, meta: &Meta, peer: Peer, trusted: bool) -> u64 {
-        if trusted && meta.server_id > 0 {
+        if trusted && meta.server_id > 0 && meta.relay.starts_with(&self.instance) {
             return meta.server_id;
+        }
+        if trusted {
+            if self.numbers.len() >= MOST {
+                self.numbers.clear();
+            }
+            let next = &mut self.next;
+            let number = self.numbers.entry(meta.relay.clone()).or_insert_with(|| {
+                *next += 1;
+                *next
+            });
+            return *number;
         }
         let tables = self.registry.lock();
         let watched = tables
@@ -178,7 +228,7 @@ impl Served {
 
 impl Parties for Served {
     fn party(&mut self, meta: &Meta, peer: Peer) -> Option<Party> {
-        let trusted = self.relay_uid == Some(peer.uid);
+        let trusted = self.relay_uid == peer.uid;
         let uid = if trusted { meta.uid } else { peer.uid };
         let server_id = self.number(meta, peer, trusted);
         let mut tables = self.registry.lock();
@@ -197,15 +247,21 @@ impl Parties for Served {
         standing.new.extend(behind);
         standing.new.push(server_id);
         drop(standing);
+        let (server, agent) = self.names.get(&server_id).cloned().unwrap_or_else(|| {
+            let name = |text| describe::name(text).into();
+            (name(&meta.server), name(&meta.agent))
+        });
         Some(Party {
             server_id,
             uid,
             user: self.outside.user(uid),
-            agent: describe::name(&meta.agent).into(),
+            agent,
             agent_pid: meta.agent_pid,
             agent_start: meta.agent_start,
-            server: describe::name(&meta.server).into(),
+            server,
             server_pid: meta.server_pid,
+            // A user's word is no reason to kill a process.
+            server_start: if trusted { meta.server_start } else { 0 },
             transport: if meta.socket {
                 Transport::Socket
             } else {
@@ -218,9 +274,10 @@ impl Parties for Served {
     fn opened(&mut self, relayed: &Relayed, sink: &mut dyn Sink) {
         let party = relayed.party();
         let now = clock::boot_ns();
+        let injected = party.server_start != 0;
         let mut tables = self.registry.lock();
         let view = tables.server_mut(party.server_id);
-        let known = view.is_some();
+        let known = view.is_some() && !injected;
         if let Some(view) = view {
             view.state = ServerState::Relayed;
             view.enforced = true;
@@ -247,9 +304,20 @@ impl Parties for Served {
         if !known {
             sink.event(started);
         }
+        if injected {
+            sink.event(relayed.event(EventKind::ServerRelayed, now));
+        }
         let mut confirmed = relayed.event(EventKind::ServerConfirmed, now);
         confirmed.reason = Some("relayed".to_owned());
         sink.event(confirmed);
+    }
+
+    fn renamed(&mut self, server: u64, identity: &Arc<str>, agent: &Arc<str>) {
+        if self.names.len() >= MOST {
+            self.names.clear();
+        }
+        self.names
+            .insert(server, (Arc::clone(identity), Arc::clone(agent)));
     }
 
     fn heard(&mut self, relayed: &Relayed) {
@@ -265,13 +333,19 @@ impl Parties for Served {
         }
     }
 
-    fn closed(&mut self, relayed: &Relayed, now: Nanos) {
+    fn closed(&mut self, relayed: &Relayed, unsure: bool, now: Nanos) {
         let id = relayed.party().server_id;
         self.told.remove(&id);
+        self.names.remove(&id);
         if let Some(pid) = self.processes.remove(&id) {
             let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
             standing.processes.remove(&pid);
         }
-        self.registry.lock().end_server(id, to_wall(now));
+        let mut tables = self.registry.lock();
+        if unsure {
+            tables.remove_server(id);
+        } else {
+            tables.end_server(id, to_wall(now));
+        }
     }
 }

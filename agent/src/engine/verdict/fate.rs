@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kams_detect::egress::{Class, ClassSet};
-use kams_policy::{Action, Decision, Outcome};
+use kams_policy::{Action, Decision, Outcome, Remedy};
 
 use super::collect::Decisions;
 
@@ -57,7 +57,9 @@ const fn is_sweeping(action: Action) -> bool {
 }
 
 /// The fate that decisions make.
-pub(super) fn of(decisions: &Decisions, role: Role) -> Fate {
+pub(super) fn of(decisions: &Decisions, role: Role, remedy: Remedy) -> Fate {
+    // Without a daemon nobody could approve.
+    let can_wait = role == Role::Call && remedy == Remedy::Administrator;
     let mut classes = ClassSet::EMPTY;
     let mut without = BTreeSet::new();
     let mut softened: Option<&Decision> = None;
@@ -72,7 +74,7 @@ pub(super) fn of(decisions: &Decisions, role: Role) -> Fate {
                     classes = classes.with(class);
                 }
             }
-            Outcome::RequireApproval if role == Role::Call => {
+            Outcome::RequireApproval if can_wait => {
                 held.get_or_insert_with(|| Held {
                     approval: None,
                     decision: decision.clone(),
@@ -93,7 +95,7 @@ pub(super) fn of(decisions: &Decisions, role: Role) -> Fate {
     }
     for verdict in [&decisions.call, &decisions.answer].into_iter().flatten() {
         match verdict.decision.outcome {
-            Outcome::RequireApproval if role == Role::Call => {
+            Outcome::RequireApproval if can_wait => {
                 held = Some(Held {
                     approval: verdict.approval,
                     decision: verdict.decision.clone(),
@@ -104,14 +106,14 @@ pub(super) fn of(decisions: &Decisions, role: Role) -> Fate {
         }
     }
     if let Some(decision) = refusal {
-        return Fate::Refuse(text(decision));
+        return Fate::Refuse(text(decision, remedy));
     }
     if let Some(held) = held {
         return Fate::Hold(Box::new(held));
     }
     match (role, softened) {
-        (Role::Page, Some(decision)) => Fate::Without(without, text(decision)),
-        (Role::Greeting, Some(decision)) => Fate::WithoutInstructions(text(decision)),
+        (Role::Page, Some(decision)) => Fate::Without(without, text(decision, remedy)),
+        (Role::Greeting, Some(decision)) => Fate::WithoutInstructions(text(decision, remedy)),
         _ if !classes.is_empty() => Fate::Redact(classes),
         _ => Fate::Pass,
     }
@@ -122,13 +124,13 @@ fn stronger<'d>(old: Option<&'d Decision>, new: &'d Decision) -> &'d Decision {
 }
 
 /// What the agent is told.
-fn text(decision: &Decision) -> String {
-    if decision.outcome == Outcome::RequireApproval {
+pub(super) fn text(decision: &Decision, remedy: Remedy) -> String {
+    if decision.outcome == Outcome::RequireApproval && remedy == Remedy::Administrator {
         let rule = decision.rule.as_deref().unwrap_or("none");
         return format!(
             "Kams withheld this: policy rule `{rule}` wants it approved, and only a call can wait for approval. Ask \
              the owner of the host's Kams policy."
         );
     }
-    decision.denial()
+    decision.denial_for(remedy)
 }

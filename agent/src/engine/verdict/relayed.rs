@@ -3,13 +3,14 @@
 mod saying;
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use kams_detect::redact::shown;
 use kams_detect::relay as findings;
 use kams_export::view::{EventKind as Kind, EventView, Time};
 use kams_mcp::event::{EventKind, RequestKind, Response, ResponseKind};
 use kams_mcp::{Config, Direction, Event, Frame, FrameKind, ListKind, Method, Nanos, RequestId, Session};
-use kams_policy::{Action, Decision, Fail, Mode, Outcome, Subject};
+use kams_policy::{Action, Decision, Fail, Mode, Outcome, Remedy, Subject};
 use kams_relay::FailMode;
 use kams_relay::denial::{self, DENIED, Form};
 use kams_relay::fail::{Fallback, Why, decide};
@@ -36,6 +37,8 @@ pub enum Effect {
         server_id: u64,
         /// Its process.
         pid: u32,
+        /// When that started, nanoseconds since boot; 0 where it is another's to kill.
+        start: u64,
     },
     /// Cut its process tree off the network.
     CutNetwork {
@@ -57,6 +60,8 @@ pub struct Relayed {
     /// Tool blocks of which the client was told that its list is old.
     told: HashSet<u64>,
     effects: Vec<Effect>,
+    /// Who can do something about a refusal.
+    remedy: Remedy,
 }
 
 /// What is known of one message of a line.
@@ -96,12 +101,55 @@ impl Relayed {
             held: Vec::new(),
             told: HashSet::new(),
             effects: Vec::new(),
+            remedy: Remedy::Administrator,
         }
+    }
+
+    /// Refusals tell what this one can do about them.
+    #[must_use]
+    pub const fn for_remedy(mut self, remedy: Remedy) -> Self {
+        self.remedy = remedy;
+        self
+    }
+
+    fn fate(&self, decisions: &Decisions, role: Role) -> Fate {
+        fate::of(decisions, role, self.remedy)
     }
 
     /// Whose it is.
     pub const fn party(&self) -> &Party {
         &self.party
+    }
+
+    /// Better names: a launcher chain has reached them.
+    pub fn rename(&mut self, server: &Arc<str>, agent: &Arc<str>) {
+        self.party.server = Arc::clone(server);
+        self.party.agent = Arc::clone(agent);
+    }
+
+    /// Refuses what waits for a person: nobody will be asked.
+    pub fn give_up_held(
+        &mut self,
+        why: &str,
+        judge: &mut Judge,
+        sink: &mut dyn Sink,
+        now: Nanos,
+    ) -> Vec<FromEngine> {
+        let mut bench = Bench { judge, sink, now };
+        let at = policy_now(self.to_wall, now);
+        let mut said = Vec::new();
+        for held in std::mem::take(&mut self.held) {
+            let id = Some(&held.id);
+            bench
+                .judge
+                .gate
+                .give_up(held.approval, &self.party, id, at, bench.sink);
+            let back = denial::answer_to(&held.head, self.form(why)).unwrap_or_default();
+            self.answered_by_us(&back, &held.id, &mut bench);
+            let onward = Onward::Nothing;
+            said.push(FromEngine::Verdict(held.seq, Verdict { onward, back }));
+        }
+        said
     }
 
     /// What the two sides said of themselves.
@@ -132,6 +180,7 @@ impl Relayed {
             limit: LIMIT,
             idle: false,
             typed_results: self.is_typed(),
+            server: Some(self.party.server.to_string()),
         }
     }
 
@@ -220,15 +269,21 @@ impl Relayed {
                     (_, Direction::ToServer) => Role::Outgoing,
                     (_, Direction::ToClient) => Role::Incoming,
                 };
-                match fate::of(decisions, role) {
-                    Fate::Pass if role != Role::Call => self.standing(&request.method, bench),
-                    fate => fate,
+                let opens = matches!(request.method.name(), "initialize" | "server/discover");
+                let start = decisions.start.as_ref().filter(|start| opens && !start.passes());
+                if let Some(start) = start {
+                    Fate::Refuse(fate::text(start, self.remedy))
+                } else {
+                    match self.fate(decisions, role) {
+                        Fate::Pass if role != Role::Call => self.standing(&request.method, bench),
+                        fate => fate,
+                    }
                 }
             }
             EventKind::Response(response) if event.direction == Direction::ToClient => {
                 self.answered(event, response, decisions, part, bench)
             }
-            EventKind::Response(_) => fate::of(decisions, Role::Outgoing),
+            EventKind::Response(_) => self.fate(decisions, Role::Outgoing),
             EventKind::Cancelled(cancelled) if event.direction == Direction::ToServer => {
                 let held = cancelled
                     .id
@@ -246,7 +301,7 @@ impl Relayed {
                 Fate::Pass
             }
             EventKind::Oversized { length } => self.oversized(event, *length, bench),
-            _ => fate::of(decisions, Role::Incoming),
+            _ => self.fate(decisions, Role::Incoming),
         };
         if rank(&fate) >= rank(&part.fate) {
             part.fate = fate;
@@ -265,7 +320,7 @@ impl Relayed {
         match &response.kind {
             ResponseKind::Page(page) => {
                 part.list = Some(page.list);
-                let fate = fate::of(decisions, Role::Page);
+                let fate = self.fate(decisions, Role::Page);
                 if page.list != ListKind::Tools {
                     return fate;
                 }
@@ -285,8 +340,8 @@ impl Relayed {
                     fate => fate,
                 }
             }
-            ResponseKind::Handshake { .. } => fate::of(decisions, Role::Greeting),
-            _ => fate::of(decisions, Role::Incoming),
+            ResponseKind::Handshake { .. } => self.fate(decisions, Role::Greeting),
+            _ => self.fate(decisions, Role::Incoming),
         }
     }
 
@@ -299,8 +354,9 @@ impl Relayed {
         ) {
             return Fate::Pass;
         }
-        self.restriction(None, bench)
-            .map_or(Fate::Pass, |decision| Fate::Refuse(decision.denial()))
+        self.restriction(None, bench).map_or(Fate::Pass, |decision| {
+            Fate::Refuse(decision.denial_for(self.remedy))
+        })
     }
 
     /// The refusal of a restriction in force, where policy is enforced.
@@ -316,6 +372,7 @@ impl Relayed {
             outcome: Outcome::Block,
             action: Some(found.action),
             rule: Some(found.rule.clone()),
+            reason: gate.policy().reason(&found.rule).map(str::to_owned),
             restriction: Some(found.clone()),
             ..Decision::default()
         })
@@ -326,7 +383,7 @@ impl Relayed {
         let case = self.case(event, (self.to_wall)(event.time));
         let decision = bench.judge.report(&case, &finding, bench.sink);
         if !decision.passes() {
-            return Fate::Refuse(decision.denial());
+            return Fate::Refuse(decision.denial_for(self.remedy));
         }
         let fail = self.welcome(bench.judge).fail;
         match decide(fail, Why::Oversize) {
@@ -469,11 +526,17 @@ impl Relayed {
             .ruled
             .iter()
             .map(|ruled| &ruled.decision)
-            .chain(verdicts.map(|verdict| &verdict.decision));
+            .chain(verdicts.map(|verdict| &verdict.decision))
+            .chain(&decisions.start);
         let (server_id, pid) = (self.party.server_id, self.party.server_pid);
+        let start = self.party.server_start;
         for decision in all.filter(|decision| decision.outcome == Outcome::Block) {
             let effect = match decision.action {
-                Some(Action::KillServer) => Effect::KillServer { server_id, pid },
+                Some(Action::KillServer) => Effect::KillServer {
+                    server_id,
+                    pid,
+                    start,
+                },
                 Some(Action::BlockEgress) => Effect::CutNetwork { server_id, pid },
                 Some(Action::BlockTool) => {
                     blocked.extend(decision.restriction.as_ref().map(|one| one.id));
@@ -507,7 +570,8 @@ impl Relayed {
         announces.then(|| FromEngine::Inject(Way::ToAgent, line.to_vec()))
     }
 
-    fn is_typed(&self) -> bool {
+    /// Whether results have a type (2026-07-28).
+    pub(super) fn is_typed(&self) -> bool {
         let revision = self.session.identity().revision.as_ref();
         revision.is_some_and(kams_mcp::Revision::is_stateless)
     }

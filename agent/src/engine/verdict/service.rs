@@ -8,15 +8,18 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kams_mcp::Nanos;
-use kams_relay::wire::{self, FromEngine, FromRelay, Hello, Meta, PACKET, Welcome};
+use kams_policy::{Policy, Remedy};
+use kams_relay::wire::{self, FromEngine, FromRelay, Hello, Meta, PACKET, Verdict, Welcome};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::relayed::{Effect, Relayed};
+use crate::discover::opening::{Opened, Opening};
 use crate::engine::conversation::{Party, ToWall};
 use crate::engine::judge::Judge;
 use crate::engine::sink::Sink;
@@ -42,17 +45,30 @@ pub struct Peer {
 pub trait Parties: Send {
     /// Whose relay it is, by what it says of itself and who the kernel says it is; none refuses it.
     fn party(&mut self, meta: &Meta, peer: Peer) -> Option<Party>;
-    /// A connection is judged from now on.
+    /// Who can do something about a refusal.
+    fn remedy(&self) -> Remedy {
+        Remedy::Administrator
+    }
+    /// MCP is spoken on a connection, which is judged from now on.
     fn opened(&mut self, _relayed: &Relayed, _sink: &mut dyn Sink) {}
+    /// A server has better names.
+    fn renamed(&mut self, _server: u64, _identity: &Arc<str>, _agent: &Arc<str>) {}
     /// Something was said.
     fn heard(&mut self, _relayed: &Relayed) {}
-    /// A connection is over.
-    fn closed(&mut self, _relayed: &Relayed, _now: Nanos) {}
+    /// A connection is over, or nobody's to judge any more.
+    fn closed(&mut self, _relayed: &Relayed, _unsure: bool, _now: Nanos) {}
 }
 
 struct Connection {
     socket: OwnedFd,
+    /// Whose it is; none before it said so, and where everything passes unseen.
     relayed: Option<Relayed>,
+    /// What the agent says first, where only that tells whether it is MCP.
+    opening: Option<Opening>,
+    /// Everything passes: it is no MCP, or Kams is off.
+    passes: bool,
+    /// What the settings that were sent last were made of.
+    made_of: Option<(Arc<Policy>, Arc<str>, bool)>,
     welcome: Option<Welcome>,
     waiting: VecDeque<(Vec<u8>, Vec<u8>)>,
 }
@@ -66,6 +82,10 @@ pub struct Verdicts {
     parties: Box<dyn Parties>,
     to_wall: ToWall,
     effects: Vec<Effect>,
+    /// `kams off`: what comes passes.
+    off: bool,
+    /// The owner's waker ended a wait.
+    woken: bool,
     buffer: Vec<u8>,
     room: Vec<u8>,
 }
@@ -99,6 +119,8 @@ impl Verdicts {
             parties,
             to_wall,
             effects: Vec::new(),
+            off: false,
+            woken: false,
             buffer: vec![0; PACKET],
             room: Vec::new(),
         })
@@ -138,6 +160,9 @@ impl Verdicts {
         let connection = Connection {
             socket,
             relayed: None,
+            opening: None,
+            passes: false,
+            made_of: None,
             welcome: None,
             waiting: VecDeque::new(),
         };
@@ -157,6 +182,11 @@ impl Verdicts {
         self.connections
             .values()
             .any(|one| one.relayed.as_ref().is_some_and(Relayed::holds))
+    }
+
+    /// Whether the waker ended a wait since the last call.
+    pub fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
     }
 
     /// How many relays are connected.
@@ -192,6 +222,7 @@ impl Verdicts {
                 continue;
             }
             if number == WAKER {
+                self.woken = true;
                 continue;
             }
             if flags.contains(epoll::EventFlags::OUT) {
@@ -220,6 +251,73 @@ impl Verdicts {
                 self.say(number, &message);
             }
             self.greet(number, bench);
+        }
+    }
+
+    /// `kams on` and `kams off`. Off, relays pass everything and ask nobody; on, they are asked for what is open and are
+    /// judged again.
+    pub fn switch(&mut self, on: bool, bench: &mut Bench<'_>) {
+        self.off = !on;
+        let numbers: Vec<u64> = self.connections.keys().copied().collect();
+        for number in numbers {
+            if on {
+                self.take_up(number);
+            } else {
+                self.let_pass(number, "off", bench);
+            }
+        }
+    }
+
+    /// Ends the judging of a connection; the relay stands, and passes everything.
+    fn let_pass(&mut self, number: u64, why: &str, bench: &mut Bench<'_>) {
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        connection.passes = true;
+        let unsure = connection.opening.take().is_some();
+        let Some(mut relayed) = connection.relayed.take() else {
+            return;
+        };
+        let now = (bench.now)();
+        let text = "Kams was switched off while this call waited for approval. It was not made; call again.";
+        let said = relayed.give_up_held(text, bench.judge, bench.sink, now);
+        let welcome = Welcome {
+            idle: true,
+            ..relayed.welcome(bench.judge)
+        };
+        connection.welcome = Some(welcome.clone());
+        for message in said.iter().chain([&FromEngine::Welcome(welcome)]) {
+            self.say(number, message);
+        }
+        self.end(relayed, unsure, why, bench);
+    }
+
+    /// Has a relay that passed everything ask again. It connects anew and says what is open: meanwhile it was not heard.
+    fn take_up(&mut self, number: u64) {
+        let Some(connection) = self.connections.get(&number) else {
+            return;
+        };
+        if let (true, Some(welcome)) = (connection.passes, connection.welcome.clone()) {
+            self.say(
+                number,
+                &FromEngine::Welcome(Welcome {
+                    idle: false,
+                    ..welcome
+                }),
+            );
+            self.connections.remove(&number);
+        }
+    }
+
+    /// A server has better names.
+    pub fn rename(&mut self, server: u64, identity: &Arc<str>, agent: &Arc<str>) {
+        self.parties.renamed(server, identity, agent);
+        let all = self
+            .connections
+            .values_mut()
+            .filter_map(|one| one.relayed.as_mut());
+        for relayed in all.filter(|relayed| relayed.party().server_id == server) {
+            relayed.rename(identity, agent);
         }
     }
 
@@ -287,6 +385,12 @@ impl Verdicts {
         match said {
             FromRelay::Hello(hello) => return self.open(number, &hello, bench),
             FromRelay::Frame(frame) => {
+                self.sound_out(number, &frame, body, bench);
+                if self.connections.get(&number).is_some_and(|one| one.passes) {
+                    // It was on its way when the relay was told.
+                    self.say(number, &FromEngine::Verdict(frame.seq, Verdict::default()));
+                    return true;
+                }
                 let Some(relayed) = self.relayed(number) else {
                     return false;
                 };
@@ -310,7 +414,7 @@ impl Verdicts {
             }
             FromRelay::Unjudged(told) => {
                 let Some(relayed) = self.relayed(number) else {
-                    return false;
+                    return self.connections.get(&number).is_some_and(|one| one.passes);
                 };
                 relayed.unjudged(&told, bench.judge, bench.sink, (bench.now)());
             }
@@ -323,7 +427,7 @@ impl Verdicts {
         let Some(connection) = self.connections.get_mut(&number) else {
             return false;
         };
-        if connection.relayed.is_some() {
+        if connection.relayed.is_some() || connection.passes {
             return false;
         }
         let peer = match rustix::net::sockopt::socket_peercred(&connection.socket) {
@@ -337,12 +441,63 @@ impl Verdicts {
             tracing::warn!(uid = peer.uid, pid = peer.pid, "a relay was turned away");
             return false;
         };
-        bench.judge.enter(&party);
-        let relayed = Relayed::new(party, &hello.before, self.to_wall, (bench.now)());
-        self.parties.opened(&relayed, bench.sink);
+        let relayed =
+            Relayed::new(party, &hello.before, self.to_wall, (bench.now)()).for_remedy(self.parties.remedy());
+        if self.off {
+            connection.relayed = Some(relayed);
+            connection.opening = Some(Opening::default());
+            self.let_pass(number, "off", bench);
+            return true;
+        }
+        bench.judge.enter(relayed.party());
+        if hello.meta.candidate && hello.before.is_empty() {
+            // Of a session that began before us any request may be the next.
+            connection.opening = Some(if hello.resumed {
+                Opening::of_running_stream()
+            } else {
+                Opening::default()
+            });
+        } else {
+            self.parties.opened(&relayed, bench.sink);
+        }
         connection.relayed = Some(relayed);
         self.greet(number, bench);
         true
+    }
+
+    /// Looks at what an agent says first to what may be no MCP server: another protocol is nobody's to judge.
+    fn sound_out(&mut self, number: u64, frame: &wire::Frame, body: &[u8], bench: &mut Bench<'_>) {
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        let (Some(opening), Some(relayed)) = (&mut connection.opening, &connection.relayed) else {
+            return;
+        };
+        if frame.way != wire::Way::ToServer {
+            return;
+        }
+        match opening.push(body) {
+            Opened::Pending => {}
+            Opened::Mcp => {
+                connection.opening = None;
+                self.parties.opened(relayed, bench.sink);
+            }
+            Opened::Not(why) => {
+                tracing::debug!(pid = relayed.party().server_pid, %why, "a relay stands before what is no MCP server");
+                self.let_pass(number, why.name(), bench);
+            }
+        }
+    }
+
+    /// Tells the end of a connection's judging. `unsure`: of what never spoke MCP nothing was told.
+    fn end(&mut self, mut relayed: Relayed, unsure: bool, why: &str, bench: &mut Bench<'_>) {
+        let now = (bench.now)();
+        if unsure {
+            bench.judge.leave(relayed.party());
+        } else {
+            relayed.finish(why, bench.judge, bench.sink, now);
+        }
+        self.parties.closed(&relayed, unsure, now);
     }
 
     /// Sends settings that are new.
@@ -353,6 +508,15 @@ impl Verdicts {
         let Some(relayed) = &connection.relayed else {
             return;
         };
+        let (policy, server) = (bench.judge.gate.policy(), &relayed.party().server);
+        let typed = relayed.is_typed();
+        let same = |(before, name, was_typed): &(Arc<Policy>, Arc<str>, bool)| {
+            Arc::ptr_eq(before, policy) && Arc::ptr_eq(name, server) && *was_typed == typed
+        };
+        if connection.made_of.as_ref().is_some_and(same) {
+            return;
+        }
+        connection.made_of = Some((Arc::clone(policy), Arc::clone(server), typed));
         let welcome = relayed.welcome(bench.judge);
         if connection.welcome.as_ref() != Some(&welcome) {
             connection.welcome = Some(welcome.clone());
@@ -408,13 +572,11 @@ impl Verdicts {
     }
 
     fn close(&mut self, number: u64, bench: &mut Bench<'_>) {
-        let Some(mut connection) = self.connections.remove(&number) else {
+        let Some(connection) = self.connections.remove(&number) else {
             return;
         };
-        if let Some(relayed) = &mut connection.relayed {
-            let now = (bench.now)();
-            relayed.finish("relay_closed", bench.judge, bench.sink, now);
-            self.parties.closed(relayed, now);
+        if let Some(relayed) = connection.relayed {
+            self.end(relayed, connection.opening.is_some(), "relay_closed", bench);
         }
     }
 }

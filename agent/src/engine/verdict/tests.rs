@@ -85,6 +85,7 @@ fn party() -> Party {
         agent_start: 1,
         server: "npm:mail".into(),
         server_pid: 8,
+        server_start: 9,
         transport: Transport::Pipe,
         relayed: true,
     }
@@ -555,7 +556,11 @@ fn killing_is_left_to_who_can() {
     assert!(talk.call(1, "send", &json!({"k": secret()})).back.is_some());
     assert_eq!(
         talk.relayed.take_effects(),
-        [Effect::KillServer { server_id: 1, pid: 8 }]
+        [Effect::KillServer {
+            server_id: 1,
+            pid: 8,
+            start: 9
+        }]
     );
     assert_eq!(talk.relayed.take_effects(), []);
 }

@@ -27,7 +27,7 @@ impl Relayed {
                 }
                 part.fate = Fate::Refuse(format!(
                     "{} A call within a batch cannot wait: send it alone.",
-                    held.decision.denial()
+                    held.decision.denial_for(self.remedy)
                 ));
             }
             let (goes, answer) = self.single(way, element, &part, bench);
@@ -170,7 +170,13 @@ impl Relayed {
             if decision.passes() {
                 return FromEngine::Verdict(seq, Verdict::default());
             }
-            let (onward, back) = self.refuse(Way::ToServer, line, part, &decision.denial(), bench);
+            let (onward, back) = self.refuse(
+                Way::ToServer,
+                line,
+                part,
+                &decision.denial_for(self.remedy),
+                bench,
+            );
             let back = back.unwrap_or_default();
             return FromEngine::Verdict(seq, Verdict { onward, back });
         };
@@ -180,6 +186,6 @@ impl Relayed {
         self.held
             .push(HeldCall::new(seq, number, id, head, token, bench.now));
         let limit = bench.judge.gate.policy().approvals().timeout_ms;
-        FromEngine::Hold(seq, limit, decision.denial())
+        FromEngine::Hold(seq, limit, decision.denial_for(self.remedy))
     }
 }
