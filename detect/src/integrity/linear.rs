@@ -21,29 +21,29 @@
 //! # What it earns
 //!
 //! Share of rows (%) whose highest window reaches a score, from `cargo xtask train --report` (2026-11-30). The signal
-//! starts at 0.5 and is full at 1.75 (in results at 0.8 and 2.4, and never full). Held rows are other style families than
+//! starts at 0.35 and is full at 1.6 (in results at 0.6 and 2.0, and never full). Held rows are other style families than
 //! those trained on, by the same hand; open rows are the corpora beside the repository, none of which was trained on.
 //! Cross-validation leaves whole style families out, most of which are single sentences.
 //!
 //! | rows | number | 0.5 | 1.0 | 1.7 |
 //! | --- | --- | --- | --- | --- |
-//! | cross-validated, hostile description, overt | 1134 | 68 | 54 | 32 |
-//! | cross-validated, honest description, hard | 566 | 4 | 1 | 0 |
-//! | cross-validated, honest description, real | 325 | 5 | 2 | 1 |
-//! | cross-validated, hostile result, overt | 624 | 50 | 37 | 20 |
-//! | cross-validated, honest result, hard | 594 | 15 | 7 | 3 |
-//! | held, hostile description, overt | 71 | 70 | 58 | 39 |
-//! | held, honest description, hard | 32 | 9 | 6 | 0 |
-//! | held, hostile result, overt | 91 | 45 | 32 | 18 |
-//! | held, honest result, hard | 44 | 7 | 2 | 0 |
-//! | open, hostile description, overt | 134 | 93 | 79 | 63 |
-//! | open, hostile description, covert | 30 | 33 | 10 | 3 |
-//! | open, honest description, real | 452 | 3 | 1 | 0 |
-//! | open, honest description, hard | 35 | 0 | 0 | 0 |
+//! | cross-validated, hostile description, overt | 1380 | 69 | 55 | 34 |
+//! | cross-validated, honest description, hard | 738 | 2 | 1 | 0 |
+//! | cross-validated, honest description, real | 397 | 4 | 2 | 1 |
+//! | cross-validated, hostile result, overt | 770 | 50 | 36 | 23 |
+//! | cross-validated, honest result, hard | 727 | 9 | 6 | 3 |
+//! | held, hostile description, overt | 107 | 66 | 51 | 28 |
+//! | held, honest description, hard | 52 | 8 | 4 | 0 |
+//! | held, hostile result, overt | 117 | 47 | 36 | 21 |
+//! | held, honest result, hard | 60 | 3 | 2 | 0 |
+//! | open, hostile description, overt | 134 | 94 | 84 | 69 |
+//! | open, hostile description, covert | 30 | 30 | 10 | 0 |
+//! | open, honest description, real | 452 | 8 | 1 | 0 |
+//! | open, honest description, hard | 35 | 3 | 0 | 0 |
 //! | open, honest parameter, real | 212 | 0 | 0 | 0 |
-//! | open, hostile result, overt | 169 | 69 | 61 | 27 |
-//! | open, honest result, real | 212 | 6 | 2 | 1 |
-//! | open, honest result, mention | 21 | 33 | 28 | 14 |
+//! | open, hostile result, overt | 169 | 67 | 60 | 48 |
+//! | open, honest result, real | 212 | 5 | 1 | 0 |
+//! | open, honest result, mention | 21 | 28 | 24 | 14 |
 //!
 //! Rows of some honest genres (sign-in by OAuth in read-me files, mails of banks, notices on privacy, parameters of
 //! cloud and panel servers) were written after such texts had scored high, so the share of honest rows is a little
@@ -77,9 +77,9 @@ pub(super) static WEIGHTS: &[u8; SIZE] = include_bytes!("linear/weights.bin");
 // Scores at which the signal starts and at which it is full. Results are long and of all kinds, so that some
 // window of them comes higher by chance.
 const RAMP: (f32, f32) = (0.35, 1.6);
-const RAMP_IN_RESULTS: (f32, f32) = (0.8, 2.4);
+const RAMP_IN_RESULTS: (f32, f32) = (0.6, 2.0);
 /// Most strength in a result: by wording alone none reaches the high threshold.
-const MOST_IN_RESULTS: f32 = 0.82;
+const MOST_IN_RESULTS: f32 = 0.85;
 /// Scores at which the other signals of a sentence count least and fully, and how much they count at least.
 const TRUST: (f32, f32) = (-1.2, 0.2);
 const LEAST_TRUST: f64 = 0.45;

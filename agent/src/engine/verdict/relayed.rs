@@ -1,6 +1,8 @@
 //! One relayed connection: its session, and what becomes of each of its messages.
 
+mod effects;
 mod saying;
+mod waiting;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -125,31 +127,6 @@ impl Relayed {
     pub fn rename(&mut self, server: &Arc<str>, agent: &Arc<str>) {
         self.party.server = Arc::clone(server);
         self.party.agent = Arc::clone(agent);
-    }
-
-    /// Refuses what waits for a person: nobody will be asked.
-    pub fn give_up_held(
-        &mut self,
-        why: &str,
-        judge: &mut Judge,
-        sink: &mut dyn Sink,
-        now: Nanos,
-    ) -> Vec<FromEngine> {
-        let mut bench = Bench { judge, sink, now };
-        let at = policy_now(self.to_wall, now);
-        let mut said = Vec::new();
-        for held in std::mem::take(&mut self.held) {
-            let id = Some(&held.id);
-            bench
-                .judge
-                .gate
-                .give_up(held.approval, &self.party, id, at, bench.sink);
-            let back = denial::answer_to(&held.head, self.form(why)).unwrap_or_default();
-            self.answered_by_us(&back, &held.id, &mut bench);
-            let onward = Onward::Nothing;
-            said.push(FromEngine::Verdict(held.seq, Verdict { onward, back }));
-        }
-        said
     }
 
     /// What the two sides said of themselves.
@@ -440,40 +417,6 @@ impl Relayed {
         )]
     }
 
-    /// Looks whether calls that are held may go on; tells their clients that they wait.
-    pub fn settle(&mut self, judge: &mut Judge, sink: &mut dyn Sink, now: Nanos) -> Vec<FromEngine> {
-        let mut bench = Bench { judge, sink, now };
-        let mut said = Vec::new();
-        for mut held in std::mem::take(&mut self.held) {
-            let at = policy_now(self.to_wall, now);
-            let id = Some(&held.id);
-            let settled = bench
-                .judge
-                .gate
-                .settle(held.approval, &self.party, id, at, bench.sink);
-            match settled {
-                Settled::Waiting => {
-                    if let Some(line) = held.progress(now) {
-                        said.push(FromEngine::Inject(Way::ToAgent, line));
-                    }
-                    self.held.push(held);
-                }
-                Settled::Passes => {
-                    // A person took this time, not the server.
-                    self.session.goes_on(Direction::ToServer, &held.id, now);
-                    said.push(FromEngine::Verdict(held.seq, Verdict::default()));
-                }
-                Settled::Refused(why) => {
-                    let back = denial::answer_to(&held.head, self.form(&why)).unwrap_or_default();
-                    self.answered_by_us(&back, &held.id, &mut bench);
-                    let onward = Onward::Nothing;
-                    said.push(FromEngine::Verdict(held.seq, Verdict { onward, back }));
-                }
-            }
-        }
-        said
-    }
-
     /// The relay tells what it had to decide on by itself.
     pub fn unjudged(&mut self, told: &Unjudged, judge: &mut Judge, sink: &mut dyn Sink, now: Nanos) {
         let passed = decide(told.mode, told.why) == Fallback::Pass;
@@ -518,56 +461,6 @@ impl Relayed {
     /// An event about this connection with nothing else known.
     pub fn event(&self, kind: Kind, now: Nanos) -> EventView {
         describe::base(&self.party, kind, (self.to_wall)(now))
-    }
-
-    fn note_effects(&mut self, decisions: &Decisions, blocked: &mut Vec<u64>) {
-        let verdicts = [&decisions.call, &decisions.answer].into_iter().flatten();
-        let all = decisions
-            .ruled
-            .iter()
-            .map(|ruled| &ruled.decision)
-            .chain(verdicts.map(|verdict| &verdict.decision))
-            .chain(&decisions.start);
-        let (server_id, pid) = (self.party.server_id, self.party.server_pid);
-        let start = self.party.server_start;
-        for decision in all.filter(|decision| decision.outcome == Outcome::Block) {
-            let effect = match decision.action {
-                Some(Action::KillServer) => Effect::KillServer {
-                    server_id,
-                    pid,
-                    start,
-                },
-                Some(Action::BlockEgress) => Effect::CutNetwork { server_id, pid },
-                Some(Action::BlockTool) => {
-                    blocked.extend(decision.restriction.as_ref().map(|one| one.id));
-                    continue;
-                }
-                _ => continue,
-            };
-            if !self.effects.contains(&effect) {
-                self.effects.push(effect);
-            }
-        }
-    }
-
-    /// Tells the client that its list of tools is old, where the server said that it would.
-    fn tools_changed(&mut self, blocked: &[u64]) -> Option<FromEngine> {
-        let mut new = false;
-        for id in blocked {
-            new |= self.told.insert(*id);
-        }
-        if !new || self.is_typed() {
-            // Stateless clients (2026-07-28) hear only what they subscribed to.
-            return None;
-        }
-        let capabilities = self.session.identity().server_capabilities.as_deref()?;
-        let announces = kams_mcp::Json::parse(capabilities)
-            .ok()?
-            .member("tools")?
-            .member("listChanged")?
-            .as_bool()?;
-        let line = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n";
-        announces.then(|| FromEngine::Inject(Way::ToAgent, line.to_vec()))
     }
 
     /// Whether results have a type (2026-07-28).
