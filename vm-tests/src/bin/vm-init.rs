@@ -130,6 +130,10 @@ fn outcome(program: &Program) -> (bool, String) {
         }
         Err(RecvTimeoutError::Disconnected) => return (false, "lost".to_owned()),
     };
+    // What a failed test left running would take the time of the next program.
+    if let Ok(group) = group {
+        let _mostly_empty = nix::sys::signal::kill(group, Signal::SIGKILL);
+    }
     match ended {
         Ok(status) => (status.success(), describe(status)),
         Err(error) => (false, error.to_string()),

@@ -25,8 +25,8 @@ pub(super) fn init() -> Result<PathBuf> {
 /// The interpreter that tests start servers and agents with.
 const PYTHON: &str = "/usr/bin/python3";
 /// What those programs import; with what these import, a guest needs no more of it.
-const MODULES: &str =
-    "encodings.idna,fcntl,os,select,signal,socket,stat,struct,subprocess,sys,threading,time";
+const MODULES: &str = "ctypes,encodings.idna,errno,fcntl,json,os,select,signal,socket,stat,struct,\
+    subprocess,sys,threading,time";
 /// Other programs that tests need as they are: busybox knows what it is to do by `argv[0]` only.
 const OTHERS: [&str; 3] = ["/bin/cat", "/usr/bin/env", "/usr/bin/id"];
 
