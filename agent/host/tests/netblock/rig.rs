@@ -49,7 +49,8 @@ impl Actor {
     pub(crate) fn start() -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let child = Command::new(std::env::current_exe().expect("own program"))
-            .args(["--exact", "actor::actor", "--ignored", "--nocapture"])
+            .args(["--exact", "actor::actor", "--nocapture"])
+            .env(super::actor::ACTOR, "1")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
