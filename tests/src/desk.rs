@@ -43,9 +43,14 @@ impl Desk {
     /// The same with a server's whole command line.
     pub fn open_words(stage: &Stage, agent: &str, server: &[&str], tools: Option<&Path>) -> Result<Self> {
         let mut desk = Self::silent(stage, agent, server, tools)?;
-        desk.ask("initialize", &hello())?;
-        desk.line(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        desk.greet()?;
         Ok(desk)
+    }
+
+    /// The handshake.
+    pub fn greet(&mut self) -> Result<()> {
+        self.ask("initialize", &hello())?;
+        self.line(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
     }
 
     /// Starts `agent`, which starts `server` once it has something to say to it.

@@ -13,7 +13,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use super::{daemon, desk, findings, list};
-use crate::context::Context;
+use crate::context::{Context, DESK_SERVER, LINE_AGENT};
 
 const CUT: &str = "
 version: 1
@@ -163,6 +163,20 @@ fn block_egress(context: &Context) -> Result<()> {
     Ok(())
 }
 
+/// A session whose agent was seen before it starts its server, as the slower agents of people are.
+fn seen_desk(kams: &Kams, stage: &Stage) -> Result<Desk> {
+    let mark = kams.mark();
+    let mut desk = Desk::silent(stage, LINE_AGENT, &[DESK_SERVER], None)?;
+    let pid = desk.agent_pid();
+    kams.wait(mark, "the agent", |events| {
+        events
+            .iter()
+            .any(|event| event.event == "agent_started" && event.agent_pid == Some(pid))
+    })?;
+    desk.greet()?;
+    Ok(desk)
+}
+
 fn network_none(context: &Context) -> Result<()> {
     let kams = daemon(context, &[("policy.yaml", NONE)])?;
     let goal = Goal::new()?;
@@ -184,7 +198,7 @@ fn network_none(context: &Context) -> Result<()> {
     first.close()?;
     // Known by now: held at its exec, so there is no moment in which it could connect.
     let mark = kams.mark();
-    let mut second = desk(&stage)?;
+    let mut second = seen_desk(&kams, &stage)?;
     ensure!(
         !goal.is_reached(&mut second)?,
         "a known server has the network at its start"
@@ -208,7 +222,7 @@ fn network_none(context: &Context) -> Result<()> {
     );
 
     // Stopped for good, Kams lets go what it cut off.
-    let mut third = desk(&stage)?;
+    let mut third = seen_desk(&kams, &stage)?;
     ensure!(!goal.is_reached(&mut third)?);
     let (status, log) = kams.stop()?;
     ensure!(status.success(), "{log}");
