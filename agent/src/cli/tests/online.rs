@@ -43,8 +43,8 @@ async fn servers_and_their_cost() {
     assert_eq!(
         out,
         text(&[
-            "ID  USER  AGENT   SERVER                                       STATE     PID  TOOLS  CALLS  ERRORS  GAPS  CALLS ITSELF",
-            " 1  ada   claude  npm:@modelcontextprotocol/server-memory@2.0  observed   42      9      3       1     0  \\u{1b}[2J\\u{1b}[31me…l\\u{202e}\\n\\u{9b}0m",
+            "ID  USER  AGENT   SERVER                                       STATE     PID  TOOLS  CALLS  ERRORS  GAPS  NETWORK  SECCOMP  CALLS ITSELF",
+            " 1  ada   claude  npm:@modelcontextprotocol/server-memory@2.0  observed   42      9      3       1     0  -        -        \\u{1b}[2J\\u{1b}[31me…l\\u{202e}\\n\\u{9b}0m",
         ])
     );
     let (_, out) = kams(&socket, "servers --cost --gone").await;
