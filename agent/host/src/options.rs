@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-/// Ring buffer size that is enough for most hosts, bytes. The kernel maps it twice, and all of that counts as the
-/// process's memory.
-pub const RING_USUAL: u32 = 16 * 1024 * 1024;
+/// Ring buffer size that is enough for most hosts, bytes. A call that moves 16 MiB is told in one go when it ends, by
+/// several processors at once: half of this was seen to lose such calls. The kernel maps the ring twice, and all of that
+/// counts as file pages of the process.
+pub const RING_USUAL: u32 = 64 * 1024 * 1024;
 /// Least ring buffer size that is accepted, bytes: room for sixteen full chunks and a burst of exec records.
 pub const RING_MIN: u32 = 1024 * 1024;
 /// Most ring buffer size that is accepted, bytes.

@@ -143,14 +143,14 @@ impl Tracker {
         self.drop_clone(exec.proc, actions);
         if let Some(id) = self.by_member.get(&exec.proc).copied() {
             if self.stays(id, exec) {
-                self.rename(id, &exec.resolved, true, actions);
+                self.rename(id, &exec.resolved, exec.proc, actions);
                 return Seen::SameChain(id);
             }
             self.drop_member(exec.proc, actions);
         }
         if let Some(id) = self.shared_chain(exec) {
             self.add_member(id, exec.proc, actions);
-            self.rename(id, &exec.resolved, false, actions);
+            self.rename(id, &exec.resolved, exec.proc, actions);
             return Seen::SameChain(id);
         }
         let candidate = match exec.shape {
@@ -189,6 +189,13 @@ impl Tracker {
     pub fn relayed(&mut self, id: InstanceId) {
         if let Some(instance) = self.instances.get_mut(&id) {
             instance.relayed = true;
+        }
+    }
+
+    /// The server has answered, by a relay's word: its name stays.
+    pub fn answered(&mut self, id: InstanceId) {
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.frozen = true;
         }
     }
 

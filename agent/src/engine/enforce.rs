@@ -265,6 +265,8 @@ impl Engine {
         };
         let choice = self.choose(report, proc);
         if let Ok((id, server)) = choice {
+            // Whether there is a relay or not.
+            self.cut_off_at_start(id);
             let ready = self
                 .enforce
                 .outside
@@ -282,7 +284,6 @@ impl Engine {
                     confine,
                     follow,
                 };
-                self.cut_off_at_start(id);
                 if let Some(injector) = &self.enforce.injector {
                     if let Some(entry) = self.servers.get_mut(&id) {
                         entry.set_asked();

@@ -12,7 +12,10 @@ fuzz_target!(|data: &[u8]| {
     let document = serde_json::json!({ String::from_utf8_lossy(data): [secret] }).to_string();
     let shown = format!("{:?}", scan_arguments(document.as_bytes(), None, &salt));
     // The fuzzer may write a part of the secret into the key, which the path shows only where it is no part.
-    assert!(!secret.as_bytes().windows(8).any(|part| {
-        std::str::from_utf8(part).is_ok_and(|part| shown.contains(part))
-    }));
+    assert!(
+        !secret
+            .as_bytes()
+            .windows(8)
+            .any(|part| { std::str::from_utf8(part).is_ok_and(|part| shown.contains(part)) })
+    );
 });

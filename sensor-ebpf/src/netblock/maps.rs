@@ -2,9 +2,7 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap};
-use kams_sensor_abi::netblock::{
-    Attempt, BLOCKS_MAX, BlockCounts, LOST_LEN, MEMBERS_MAX, SOCKETS_MAX,
-};
+use kams_sensor_abi::netblock::{Attempt, BLOCKS_MAX, BlockCounts, LOST_LEN, MEMBERS_MAX, SOCKETS_MAX};
 use kams_sensor_abi::offsets::Offsets;
 
 /// Structure offsets; the loader overwrites them before the programs are verified.

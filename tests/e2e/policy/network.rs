@@ -201,7 +201,9 @@ fn network_none(context: &Context) -> Result<()> {
     let mut second = seen_desk(&kams, &stage)?;
     ensure!(
         !goal.is_reached(&mut second)?,
-        "a known server has the network at its start"
+        "a known server has the network at its start\n{:#?}\n{}",
+        kams.since(mark),
+        kams.log()
     );
     let events = kams.wait(mark, "its start", |events| {
         events.iter().any(|event| event.event == "network_cut_off")
@@ -214,7 +216,7 @@ fn network_none(context: &Context) -> Result<()> {
     second.close()?;
     // Nothing of it lives, so nothing is attached.
     kams.metric_until("kams_network_blocks", 0.0)
-        .with_context(|| backstop(&kams).unwrap_or_default())?;
+        .with_context(|| format!("{:?}\n{:#?}", backstop(&kams), kams.since(mark)))?;
     ensure!(
         backstop(&kams)?.starts_with("not attached"),
         "{}",

@@ -121,6 +121,8 @@ pub struct Instance {
     /// Where it stands.
     pub state: State,
     pub(super) launcher: bool,
+    /// The process whose image gave the name.
+    pub(super) named_by: ProcKey,
     pub(super) frozen: bool,
     pub(super) opening: Opening,
     pub(super) members: HashSet<ProcKey>,
@@ -146,12 +148,13 @@ impl Instance {
 
     /// Takes what a later image of the chain is called. Returns the former identity when it changed.
     ///
-    /// Only a launcher's successor may rename: a server's own helpers inherit its streams too. After the server has
-    /// written, the name stays, since findings were filed under it.
-    pub(super) fn refine(&mut self, later: &Resolved, same_process: bool) -> Option<ServerIdentity> {
-        if self.frozen || !(self.launcher || same_process) {
+    /// Only a launcher's successor may rename, and the process that gave the name: a server's own helpers inherit its
+    /// streams too. After the server has written, the name stays, since findings were filed under it.
+    pub(super) fn refine(&mut self, later: &Resolved, proc: ProcKey) -> Option<ServerIdentity> {
+        if self.frozen || !(self.launcher || proc == self.named_by) {
             return None;
         }
+        self.named_by = proc;
         self.launcher = later.launcher.is_some();
         if !self.identity.refined_by(&later.identity) {
             return None;

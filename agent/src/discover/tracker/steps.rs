@@ -57,13 +57,13 @@ impl Tracker {
         &mut self,
         id: InstanceId,
         later: &Resolved,
-        same_process: bool,
+        proc: ProcKey,
         actions: &mut Vec<Action>,
     ) {
         let Some(instance) = self.instances.get_mut(&id) else {
             return;
         };
-        if let Some(from) = instance.refine(later, same_process) {
+        if let Some(from) = instance.refine(later, proc) {
             if instance.state == State::Confirmed
                 && self.memory.remember_server(instance.uid, &instance.identity)
             {
@@ -193,6 +193,7 @@ impl Tracker {
             relayed: false,
             state: State::Candidate(deadline),
             launcher: exec.resolved.launcher.is_some(),
+            named_by: exec.proc,
             frozen: false,
             opening: if exec.adopted {
                 Opening::of_running_stream()
