@@ -8,7 +8,7 @@ mod lineage;
 mod sweeper;
 mod telling;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use kams_export::view::{NetworkView, ServerState, ServerView, Time};
@@ -159,6 +159,16 @@ impl Engine {
         };
         let instances: HashMap<u64, InstanceId> =
             self.servers.iter().map(|(id, server)| (server.id, *id)).collect();
+        // Where nothing of a server lives there is nothing to cut off, whether its end has been told or not.
+        let living: HashSet<u64> = servers
+            .iter()
+            .filter(|view| {
+                self.roots(view)
+                    .iter()
+                    .any(|root| procs::is_alive(root.pid, None))
+            })
+            .map(|view| view.id)
+            .collect();
         for view in &servers {
             let instance = instances.get(&view.id).copied();
             let wanted = self.reason_for(view, &cut_offs);
@@ -168,7 +178,9 @@ impl Engine {
                 (Some(reason), Some((Some(_), _))) => self.give_reason(view.id, reason),
                 // Where the kernel refused, it is tried again when something changes, not every second.
                 (Some(reason), Some((None, old))) if reason == old => {}
-                (Some(reason), _) if self.is_ripe(view, instance, reason) => self.cut_off(view, reason),
+                (Some(reason), _) if living.contains(&view.id) && self.is_ripe(view, instance, reason) => {
+                    self.cut_off(view, reason);
+                }
                 _ => {}
             }
         }
@@ -176,8 +188,8 @@ impl Engine {
         let mut over = Vec::new();
         for (number, cut) in &mut self.network.by_server {
             match there.get(number) {
-                Some(view) => cut.server = (*view).clone(),
-                None => cut.gone = true,
+                Some(view) if living.contains(number) => cut.server = (*view).clone(),
+                _ => cut.gone = true,
             }
         }
         for (number, cut) in &self.network.by_server {

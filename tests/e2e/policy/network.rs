@@ -216,7 +216,7 @@ fn network_none(context: &Context) -> Result<()> {
     second.close()?;
     // Nothing of it lives, so nothing is attached.
     kams.metric_until("kams_network_blocks", 0.0)
-        .with_context(|| format!("{:?}\n{:#?}", backstop(&kams), kams.since(mark)))?;
+        .with_context(|| backstop(&kams).unwrap_or_default())?;
     ensure!(
         backstop(&kams)?.starts_with("not attached"),
         "{}",
