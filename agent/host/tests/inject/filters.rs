@@ -306,7 +306,8 @@ fn a_server_that_may_not_run_without_its_filter_does_not_run() {
     let mut output = child.stdout.take().expect("piped");
     std::io::Read::read_to_string(&mut output, &mut answer).expect("read");
     // Its end of the pipe is closed, so it has ended. How is not told here: in this process the tracer is the parent, too,
-    // and has waited for it.
+    // and may have waited for it.
+    let _by_whom = child.wait();
     assert_eq!(answer, "");
 }
 
