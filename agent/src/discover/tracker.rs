@@ -192,13 +192,6 @@ impl Tracker {
         }
     }
 
-    /// The server has answered, by a relay's word: its name stays.
-    pub fn answered(&mut self, id: InstanceId) {
-        if let Some(instance) = self.instances.get_mut(&id) {
-            instance.frozen = true;
-        }
-    }
-
     /// A process forked. Needed for members and for agents; harmless for others.
     pub fn fork(&mut self, parent: ProcKey, child: ProcKey, actions: &mut Vec<Action>) {
         let member = self.by_member.get(&parent).copied();

@@ -101,7 +101,6 @@ impl Engine {
             adopted: adopted || !report.watched,
         };
         let mut actions = Vec::new();
-        self.freeze_answered(exec.proc);
         let seen = self.tracker.exec(&exec, &mut actions);
         self.act(actions, report.time_ns);
         tracing::trace!(pid = report.pid, ?seen, "exec");

@@ -107,31 +107,6 @@ impl Server {
 }
 
 impl Engine {
-    /// What a relayed server answers is not seen by the tracker: before an image of it can bring another name, its
-    /// session is asked whether it has answered.
-    pub(super) fn freeze_answered(&mut self, proc: ProcKey) {
-        let Some(id) = self.tracker.by_member(proc) else {
-            return;
-        };
-        let Some(number) = self
-            .servers
-            .get(&id)
-            .filter(|server| server.is_relayed())
-            .map(|server| server.id)
-        else {
-            return;
-        };
-        let answered = self
-            .live
-            .registry
-            .lock()
-            .server_mut(number)
-            .is_some_and(|view| view.revision.is_some());
-        if answered {
-            self.tracker.answered(id);
-        }
-    }
-
     /// A candidate: watch its streams and keep back what comes.
     pub(super) fn open_server(
         &mut self,
