@@ -185,10 +185,19 @@ impl Tracker {
         Seen::Candidate(self.open(exec, candidate, holder.proc, agent, known, actions))
     }
 
-    /// A relay stands before the server from now on; the agent's objects stay what they were.
+    /// A relay stands before the server from now on, or is being put there; the agent's objects stay what they were.
     pub fn relayed(&mut self, id: InstanceId) {
+        self.set_relayed(id, true);
+    }
+
+    /// None could be put there.
+    pub fn not_relayed(&mut self, id: InstanceId) {
+        self.set_relayed(id, false);
+    }
+
+    fn set_relayed(&mut self, id: InstanceId, relayed: bool) {
         if let Some(instance) = self.instances.get_mut(&id) {
-            instance.relayed = true;
+            instance.relayed = relayed;
         }
     }
 

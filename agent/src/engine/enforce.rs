@@ -289,6 +289,8 @@ impl Engine {
                         entry.set_asked();
                     }
                     self.enforce.asked.insert(proc, (id, server));
+                    // Its next image may be told before the injector's answer is.
+                    self.tracker.relayed(id);
                     injector.inject(target);
                     return;
                 }
@@ -458,6 +460,7 @@ impl Engine {
             );
             return;
         };
+        self.tracker.not_relayed(id);
         self.see_from_here(id);
         let closed = server.fail == Fail::Closed && !reason.is_fatal();
         let killed = closed && hold::kill(proc.pid, proc.start);
