@@ -174,13 +174,17 @@ impl Default for Definitions {
 impl Definitions {
     /// Tokens of one definition, as the JSON text that a model is shown.
     pub fn tokens(&mut self, definition: &str) -> u64 {
-        self.tokens_by(definition, definition_tokens)
+        self.tokens_by(definition, |text| Some(definition_tokens(text)))
     }
 
-    /// The same with a tokenizer that is elsewhere.
-    pub fn tokens_by(&mut self, definition: &str, count: impl FnOnce(&str) -> u64) -> u64 {
+    /// The same with a tokenizer that is elsewhere; where it gives no count a rough one stands in, and is not kept.
+    pub fn tokens_by(&mut self, definition: &str, count: impl FnOnce(&str) -> Option<u64>) -> u64 {
         let key = crate::behaviour::digest(definition.as_bytes());
-        *self.counted.get_or_insert(key, || count(definition))
+        let count = || count(definition).ok_or(());
+        match self.counted.try_get_or_insert(key, count) {
+            Ok(tokens) => *tokens,
+            Err(()) => rough_tokens(definition),
+        }
     }
 
     /// The standing cost of a server: its definitions together. An estimate.
@@ -195,7 +199,7 @@ impl Definitions {
 }
 
 /// Tokens of one text by a rule of thumb, for when there is no tokenizer.
-pub fn rough_tokens(text: &str) -> u64 {
+fn rough_tokens(text: &str) -> u64 {
     whole(raw(u64::try_from(text.len()).unwrap_or(u64::MAX)))
 }
 
@@ -247,6 +251,15 @@ mod tests {
     fn estimates_follow_bytes_and_say_so() {
         let point = Costs::default().estimate("s", 3_600);
         assert_eq!((point.tokens, point.estimated), (1_000, true));
+    }
+
+    #[test]
+    fn a_rough_count_is_not_kept() {
+        let mut definitions = Definitions::default();
+        let text = "x".repeat(36);
+        assert_eq!(definitions.tokens_by(&text, |_| None), 10);
+        assert_eq!(definitions.tokens_by(&text, |_| Some(7)), 7);
+        assert_eq!(definitions.tokens_by(&text, |_| None), 7, "counted once");
     }
 
     #[test]

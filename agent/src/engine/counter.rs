@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use kams_detect::cost::{Definitions, rough_tokens};
+use kams_detect::cost::Definitions;
 use kams_export::metrics::Metrics;
 
 use super::registry::Registry;
@@ -89,11 +89,20 @@ fn run(queue: &Receiver<Listed>, registry: &Registry, metrics: &Metrics, mut tok
             }
             Err(RecvTimeoutError::Disconnected) => return,
         };
+        // One failure is enough for a list: each costs the child's time, and a line in the log.
+        let mut failed = false;
         let mut count = |text: &str| {
-            tokenizer.count(text).unwrap_or_else(|error| {
-                tracing::warn!(%error, "no tokenizer: the cost of definitions is a rough estimate");
-                rough_tokens(text)
-            })
+            if failed {
+                return None;
+            }
+            match tokenizer.count(text) {
+                Ok(tokens) => Some(tokens),
+                Err(error) => {
+                    tracing::warn!(%error, server, "no tokenizer: the cost of this server's definitions is a rough estimate");
+                    failed = true;
+                    None
+                }
+            }
         };
         let page: u64 = raw
             .iter()

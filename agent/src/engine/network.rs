@@ -163,6 +163,9 @@ impl Engine {
         let living: HashSet<u64> = servers
             .iter()
             .filter(|view| {
+                self.network.by_server.contains_key(&view.id) || self.reason_for(view, &cut_offs).is_some()
+            })
+            .filter(|view| {
                 self.roots(view)
                     .iter()
                     .any(|root| procs::is_alive(root.pid, None))
