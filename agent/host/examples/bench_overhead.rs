@@ -1,10 +1,10 @@
 //! What processes that have nothing to do with MCP pay for the sensor.
 //!
 //! Meant for a guest whose clock counts instructions (`cargo xtask bench overhead`), where figures repeat to a few
-//! thousandths; elsewhere they are noisy. Each round measures without a sensor; with one that watches no agent; with one
-//! whose agent's servers all have relays, as the daemon leaves it then (the agent is armed, the payload programs are
-//! detached); and with one that reads an agent's streams, by each way of reading payload. A round is void unless the sensor
-//! captured what its agent then wrote and read.
+//! thousandths; elsewhere they are noisy. Each round measures without a sensor; with one that watches no agent; beside
+//! a whole daemon that enforces, whose agent's one server has a relay (`kams-bench relayed`, which proves it); and with
+//! a sensor that reads an agent's streams, by each way of reading payload. A round is void unless the sensor captured
+//! what its agent then wrote and read.
 #![expect(clippy::print_stdout, reason = "a benchmark")]
 
 use std::fs::File;
@@ -66,15 +66,11 @@ fn main() -> ExitCode {
         ["echo", size] => size.parse().map_err(Failure::from).and_then(echo),
         ["sink"] => sink(),
         ["agent"] => agent(),
-        [rounds] => rounds
+        [rounds, relayed, rest @ ..] if rest.is_empty() || rest == ["--check"] => rounds
             .parse()
             .map_err(Failure::from)
-            .and_then(|rounds| bench(rounds, false)),
-        [rounds, "--check"] => rounds
-            .parse()
-            .map_err(Failure::from)
-            .and_then(|rounds| bench(rounds, true)),
-        _ => Err("usage: bench_overhead ROUNDS [--check]".into()),
+            .and_then(|rounds| bench(rounds, relayed, !rest.is_empty())),
+        _ => Err("usage: bench_overhead ROUNDS KAMS-BENCH [--check]".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -288,7 +284,7 @@ fn measure(figures: &mut Figures, way: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn bench(rounds: u32, check: bool) -> Result<(), Failure> {
+fn bench(rounds: u32, relayed: &str, check: bool) -> Result<(), Failure> {
     let mut figures = Figures::default();
     for round in 0..rounds {
         // Off first in one round and last in the next, so that a drift does not favour one side.
@@ -298,6 +294,7 @@ fn bench(rounds: u32, check: bool) -> Result<(), Failure> {
         }
         for on in steps {
             if on {
+                with_daemon(&mut figures, relayed)?;
                 with_sensor(&mut figures, Backend::Auto)?;
                 with_sensor(&mut figures, Backend::SystemCalls)?;
             } else {
@@ -306,6 +303,31 @@ fn bench(rounds: u32, check: bool) -> Result<(), Failure> {
         }
     }
     report(&figures, check)
+}
+
+/// What the program of the daemon says when every server has its relay.
+const ALL_RELAYED: &str = "relayed\n";
+
+fn with_daemon(figures: &mut Figures, program: &str) -> Result<(), Failure> {
+    let mut daemon = Command::new(program)
+        .arg("relayed")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut said = vec![0; ALL_RELAYED.len()];
+    let ready = daemon.stdout.as_mut().ok_or("piped")?.read_exact(&mut said);
+    let measured = match ready {
+        Ok(()) if said == ALL_RELAYED.as_bytes() => measure(figures, RELAYED),
+        Ok(()) => Err(format!("{program} said {:?}", String::from_utf8_lossy(&said)).into()),
+        Err(error) => Err(format!("{program} ended before its server had a relay: {error}").into()),
+    };
+    drop(daemon.stdin.take());
+    let status = daemon.wait()?;
+    measured?;
+    if !status.success() {
+        return Err(format!("{program} ended with {status}: the figures beside it would be void").into());
+    }
+    Ok(())
 }
 
 fn with_sensor(figures: &mut Figures, backend: Backend) -> Result<(), Failure> {
@@ -325,18 +347,10 @@ fn with_sensor(figures: &mut Figures, backend: Backend) -> Result<(), Failure> {
     let mut agent = Watched::start(&sensor)?;
     let attached = began.elapsed();
     agent.prove(&mut events)?;
-    if backend == Backend::Auto {
-        control.detach_payload()?;
-        control.mark(agent.child.id(), None, Marks::ARMED)?;
-        measure(figures, RELAYED)?;
-        control.unmark(agent.child.id(), Marks::ARMED);
-        control.attach_payload()?;
-        agent.prove(&mut events)?;
-        if !method.at_functions || method.at_system_calls {
-            let reasons = method.reasons.join("; ");
-            println!("overhead: at functions nothing is measured: {reasons}");
-            return Ok(());
-        }
+    if backend == Backend::Auto && (!method.at_functions || method.at_system_calls) {
+        let reasons = method.reasons.join("; ");
+        println!("overhead: at functions nothing is measured: {reasons}");
+        return Ok(());
     }
     measure(figures, way)?;
     agent.prove(&mut events)?;

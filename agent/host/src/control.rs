@@ -15,6 +15,7 @@ use crate::hold::{Hold, HoldTable};
 use crate::losses::{ForcedStage, LossCount, PROGRAM_RECURSION, UserLosses, reason_of};
 use crate::marks::MarkTable;
 use crate::options::SensorError;
+use crate::priority::undisturbed;
 use crate::procs;
 use crate::programs::{LIFECYCLE, PREPARE, PayloadMethod, Programs};
 use crate::streams::{StreamTable, Watch, WatchedStream};
@@ -213,7 +214,7 @@ impl SensorControl {
     /// Losses by stage and reason, zero rows included. Exported as `kams_sensor_lost_total{stage,reason}`.
     pub fn losses(&self) -> Vec<LossCount> {
         let kernel = Loss::ALL.iter().map(|&loss| {
-            let values = self.0.counters.get(&(loss as u32), 0);
+            let values = undisturbed(|| self.0.counters.get(&(loss as u32), 0));
             let counted = values.map_or(0, |cpus| cpus.iter().sum());
             let provoked = if loss == Loss::UnsupportedSplice {
                 self.0.provoked.load(Ordering::Relaxed)

@@ -10,6 +10,7 @@ use crate::btf::Btf;
 use crate::control::SensorControl;
 use crate::loader::{self, embedded_object};
 use crate::offsets;
+use crate::preemption::Preemption;
 use crate::programs::PayloadMethod;
 
 /// How a fact stands.
@@ -62,6 +63,7 @@ pub fn examine(running: Option<&SensorControl>) -> Vec<Fact> {
     facts.push(btf);
     if types_usable {
         facts.push(trampolines());
+        facts.push(kprobes());
     }
     facts.push(kernel_build(
         "bpf_stats_enabled",
@@ -133,24 +135,44 @@ fn kernel_types() -> Fact {
     }
 }
 
-/// Loads an empty fexit program: a kernel's configuration does not tell whether it may.
+/// Loads an empty fexit program: a kernel's configuration does not tell whether it may. One that may be loaded is
+/// not used where it would lose what passes ([`Preemption`]).
 fn trampolines() -> Fact {
+    let preemption = Btf::of_running_kernel()
+        .ok()
+        .and_then(Result::ok)
+        .map(|types| Preemption::of_running_kernel(&types));
+    trampolines_by(
+        try_trampoline(),
+        preemption.and_then(Preemption::forbids_functions),
+    )
+}
+
+fn trampolines_by(loaded: Result<(), String>, forbidden: Option<&str>) -> Fact {
     let name = "trampolines (fentry, fexit)";
-    match try_trampoline() {
-        Ok(()) => Fact::new(
-            name,
-            Standing::Offered,
-            "the kernel accepts them: payload is read at the functions of pipes and sockets",
-        ),
-        Err(error) => Fact::new(
-            name,
-            Standing::Missing,
-            format!(
-                "refused ({error}); payload is read at system call exit, which costs every process of the host \
-                 about 0.1 us per system call while an agent with an unrelayed server runs"
-            ),
-        ),
-    }
+    let why = match (loaded, forbidden) {
+        (Ok(()), None) => {
+            return Fact::new(
+                name,
+                Standing::Offered,
+                "the kernel accepts them: payload is read at the functions of pipes and sockets",
+            );
+        }
+        (Ok(()), Some(why)) => format!("accepted and not used, for {why}"),
+        (Err(error), _) => format!("refused ({error})"),
+    };
+    let instead = "payload is read at system call exit, which costs every process of the host about 0.1 us per system \
+                   call while an agent with an unrelayed server runs";
+    Fact::new(name, Standing::Missing, format!("{why}; {instead}"))
+}
+
+/// The third way of reading payload that there could be.
+fn kprobes() -> Fact {
+    Fact::new(
+        "kprobes",
+        Standing::Offered,
+        "not used: where programs at functions cannot be, the one at system call exit reads every form of a message",
+    )
 }
 
 fn try_trampoline() -> Result<(), String> {
@@ -324,6 +346,43 @@ mod tests {
         assert_eq!(version_of("5.10.0"), Some((5, 10)));
         assert_eq!(version_of("6.18-rc1"), Some((6, 18)));
         assert_eq!(version_of("unknown"), None);
+    }
+
+    #[test]
+    fn what_is_used_in_place_of_trampolines_is_said_with_the_reason() {
+        let used = trampolines_by(Ok(()), None);
+        assert_eq!(used.standing, Standing::Offered);
+        assert!(!used.found.contains("system call exit"), "{}", used.found);
+        for (loaded, forbidden, why) in [
+            (Ok(()), Some("it would lose"), "not used, for it would lose"),
+            (Err("EPERM".to_owned()), None, "refused (EPERM)"),
+            (Err("EPERM".to_owned()), Some("it would lose"), "refused (EPERM)"),
+        ] {
+            let fact = trampolines_by(loaded, forbidden);
+            assert_eq!(fact.standing, Standing::Missing);
+            let said = fact.found.contains(why) && fact.found.contains("system call exit");
+            assert!(said, "{}", fact.found);
+        }
+    }
+
+    #[test]
+    fn the_way_of_reading_payload_is_said_with_the_reason() {
+        let method = |at_functions, at_system_calls, reasons: &[&str]| {
+            let reasons = reasons.iter().map(|&reason| reason.to_owned()).collect();
+            payload_method(&PayloadMethod {
+                at_functions,
+                at_system_calls,
+                reasons,
+            })
+            .found
+        };
+        assert!(method(true, false, &[]).starts_with("the functions of pipes"));
+        let both = method(true, true, &["no program for pipes"]);
+        assert!(both.contains("functions") && both.contains("for the rest, the exit of every system call"));
+        assert!(both.ends_with("because: no program for pipes"), "{both}");
+        let calls = method(false, true, &["refused", "preempted"]);
+        assert!(calls.starts_with("the exit of every system call"), "{calls}");
+        assert!(calls.ends_with("because: refused; preempted"), "{calls}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use kams_sensor_abi::hold::HoldValue;
 
 use crate::options::SensorError;
+use crate::priority::undisturbed;
 use crate::{clock, procs};
 
 /// Where BPF filesystems are mounted by convention.
@@ -54,9 +55,10 @@ impl HoldTable {
     /// Everything that is held.
     pub(crate) fn all(&self) -> Vec<Hold> {
         let map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        map.iter()
-            // An entry that vanishes while the table is read is none.
+        map.keys()
             .filter_map(Result::ok)
+            // An entry that vanishes while the table is read is none.
+            .filter_map(|pid| Some((pid, undisturbed(|| map.get(&pid, 0)).ok()?)))
             .map(|(pid, value)| Hold {
                 pid,
                 start_ns: value.start_ns,
@@ -68,9 +70,9 @@ impl HoldTable {
     /// A process is held no more. A later process with the same id keeps its entry.
     pub(crate) fn remove(&self, pid: u32, start_ns: u64) {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        if map.get(&pid, 0).is_ok_and(|value| value.start_ns == start_ns) {
+        if undisturbed(|| map.get(&pid, 0)).is_ok_and(|value| value.start_ns == start_ns) {
             // The kernel side removes it as well when the process ends.
-            let _gone_already = map.remove(&pid);
+            let _gone_already = undisturbed(|| map.remove(&pid));
         }
     }
 

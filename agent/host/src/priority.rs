@@ -1,6 +1,10 @@
 //! Who gets the processor first.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Above the priority of the ring's reader.
+const AHEAD: libc::c_int = 2;
 
 /// How much the calling thread's nice value goes down.
 const STEP: libc::c_int = 10;
@@ -43,6 +47,52 @@ pub fn first_in_line() -> io::Result<()> {
     }
 }
 
+/// Calls that work on the kernel's maps are to be undisturbed.
+static DISTURB: AtomicBool = AtomicBool::new(false);
+
+/// From here on [`undisturbed`] does what it says. For kernels whose payload is read at perf's event (6.19 and later): a
+/// map's call switches such events off on its processor until it is over, and where it is preempted what runs meanwhile is
+/// not captured.
+pub(crate) fn map_calls_disturb() {
+    DISTURB.store(true, Ordering::Relaxed);
+}
+
+/// Runs `work`, a call or a few on the kernel's maps, ahead of every thread but those of higher real-time priorities;
+/// the ring's reader is not one of them. Without the right to that, it is run as any other.
+pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    let _ahead = DISTURB.load(Ordering::Relaxed).then(Ahead::now);
+    work()
+}
+
+/// A thread's own policy, to which it returns on drop; none where it could not leave it.
+struct Ahead(Option<(libc::c_int, libc::sched_param)>);
+
+impl Ahead {
+    fn now() -> Self {
+        // SAFETY: all fields are integers.
+        let mut own: libc::sched_param = unsafe { std::mem::zeroed() };
+        // SAFETY: takes an integer; 0 is the calling thread.
+        let policy = unsafe { libc::sched_getscheduler(0) };
+        // SAFETY: `own` is a valid local that the call writes.
+        let known = unsafe { libc::sched_getparam(0, &raw mut own) } == 0 && policy >= 0;
+        let mut param = own;
+        param.sched_priority = AHEAD;
+        let fifo = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+        // SAFETY: `param` lives through the call and is only read.
+        let done = known && unsafe { libc::sched_setscheduler(0, fifo, &raw const param) } == 0;
+        Self(done.then_some((policy, own)))
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let Some((policy, param)) = &self.0 {
+            // SAFETY: as above. Going back to what it was before takes no right that it did not have.
+            let _back = unsafe { libc::sched_setscheduler(0, *policy, param) };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +115,30 @@ mod tests {
             (own, started, policy()),
             (expected, libc::SCHED_OTHER, libc::SCHED_OTHER)
         );
+    }
+
+    #[test]
+    fn a_thread_that_was_ahead_is_what_it_was_before() {
+        // SAFETY: takes an integer; 0 is the calling thread.
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        let asked = std::thread::spawn(move || {
+            let stay: fn() -> io::Result<()> = || Ok(());
+            for prepare in [stay, raise, first_in_line] {
+                // Without the right to it, it stays as it is, and is looked at as such.
+                let _forbidden = prepare();
+                let before = (policy(), nice());
+                let ahead = Ahead::now();
+                let expected = if ahead.0.is_some() {
+                    libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK
+                } else {
+                    before.0
+                };
+                assert_eq!(policy(), expected);
+                drop(ahead);
+                assert_eq!((policy(), nice()), before);
+            }
+        });
+        asked.join().expect("no panic");
     }
 
     fn nice() -> i64 {

@@ -14,6 +14,7 @@ use crate::control::{ProbeRole, ProbeState};
 use crate::functions::{self, Functions};
 use crate::options::{Backend, SensorError};
 use crate::preemption::Preemption;
+use crate::priority;
 use crate::recursion;
 
 /// The lifecycle programs: name in the object, tracepoint.
@@ -73,6 +74,17 @@ pub struct PayloadMethod {
     pub at_system_calls: bool,
     /// Why it is not all read at functions.
     pub reasons: Vec<String>,
+}
+
+impl PayloadMethod {
+    /// Kind of the kernel's programs, in a word.
+    pub const fn name(&self) -> &'static str {
+        match (self.at_functions, self.at_system_calls) {
+            (true, false) => "fexit",
+            (true, true) => "fexit and tracepoint",
+            (false, _) => "tracepoint",
+        }
+    }
 }
 
 impl std::fmt::Debug for Programs {
@@ -153,6 +165,9 @@ impl Programs {
         let prepare = !terms.as_old_kernel && raw_tracepoint(&mut ebpf, name)?.attach(tracepoint).is_ok();
         let aya_types = aya::Btf::from_sys_fs().map_err(|error| error.to_string());
         let preemption = Preemption::of_running_kernel(terms.types);
+        if preemption.at_tracepoints {
+            priority::map_calls_disturb();
+        }
         let functions = load_functions(&mut ebpf, terms, aya_types.as_ref(), prepare, preemption);
         let iterator = aya_types.and_then(|types| load_iterator(&mut ebpf, &types)).err();
         let programs = Self {

@@ -15,6 +15,7 @@ use crate::event::{Marks, SensorEvent, StreamId, StreamKey};
 use crate::loader::KernelLog;
 use crate::losses::{PROGRAM_RECURSION, UserLosses, reason_of, reasons_of};
 use crate::order::Order;
+use crate::priority::undisturbed;
 use crate::queue::EventSender;
 use crate::record::{LostTotals, Record, parse};
 use crate::streams::{StreamTable, is_user_id, key_of};
@@ -238,9 +239,7 @@ impl Reader {
     }
 
     fn counter(&self, loss: Loss) -> u64 {
-        self.counters
-            .get(&(loss as u32), 0)
-            .map_or(0, |values| values.iter().sum())
+        undisturbed(|| self.counters.get(&(loss as u32), 0)).map_or(0, |values| values.iter().sum())
     }
 
     /// Waits for a record or a wake-up, at most `timeout`.

@@ -10,6 +10,7 @@ use crate::clock;
 use crate::event::{LossReason, Object, Op, StreamId, StreamKey};
 use crate::losses::reasons_of;
 use crate::options::SensorError;
+use crate::priority::undisturbed;
 
 /// High bits of ids given by the user side; the kernel side uses CPU number + 1 there.
 const USER_ID_BASE: u64 = 0xffff << 48;
@@ -118,7 +119,7 @@ impl StreamTable {
     pub(crate) fn insert(&self, watch: &Watch) -> Result<StreamId, SensorError> {
         let mut map = self.lock();
         let key = abi_key(watch.key);
-        if let Ok(old) = map.get(&key, 0)
+        if let Ok(old) = undisturbed(|| map.get(&key, 0))
             && old.ino == watch.ino
             && old.server == watch.server
         {
@@ -133,7 +134,7 @@ impl StreamTable {
             agent: watch.agent,
             ..StreamValue::default()
         };
-        match map.insert(key, value, 0) {
+        match undisturbed(|| map.insert(key, value, 0)) {
             Ok(()) => Ok(StreamId(id)),
             Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::E2BIG) => {
                 Err(SensorError::StreamsFull { max: self.max })
@@ -148,7 +149,9 @@ impl StreamTable {
 
     pub(crate) fn get(&self, key: StreamKey) -> Option<WatchedStream> {
         let abi = abi_key(key);
-        self.lock().get(&abi, 0).ok().map(|value| watched(abi, &value))
+        let map = self.lock();
+        let value = undisturbed(|| map.get(&abi, 0));
+        value.ok().map(|value| watched(abi, &value))
     }
 
     /// Ends a watch; with `id` only if it is still that one.
@@ -156,11 +159,11 @@ impl StreamTable {
         let mut map = self.lock();
         let abi = abi_key(key);
         if let Some(id) = id
-            && map.get(&abi, 0).map_or(true, |value| value.id != id.0)
+            && undisturbed(|| map.get(&abi, 0)).map_or(true, |value| value.id != id.0)
         {
             return false;
         }
-        map.remove(&abi).is_ok()
+        undisturbed(|| map.remove(&abi)).is_ok()
     }
 
     /// Every entry. Entries changed meanwhile may be missing.
@@ -173,7 +176,10 @@ impl StreamTable {
 
     /// Every entry as the kernel side keeps it.
     pub(crate) fn all_values(&self) -> Vec<(AbiKey, StreamValue)> {
-        self.lock().iter().filter_map(Result::ok).collect()
+        let map = self.lock();
+        // Entry by entry: a walk through a large table is no short work.
+        let value = |key: AbiKey| Some((key, undisturbed(|| map.get(&key, 0)).ok()?));
+        map.keys().filter_map(Result::ok).filter_map(value).collect()
     }
 
     /// Number of entries.

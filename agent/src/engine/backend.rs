@@ -170,12 +170,22 @@ fn stopped() -> BackendError {
     }
 }
 
+/// Why the payload programs are attached or not; see `Engine::needs_payload`.
+const fn payload_reason(attached: bool, agents: bool) -> &'static str {
+    match (attached, agents) {
+        (true, _) => "an agent is running that may have a server without a relay",
+        (false, true) => "every server of every running agent has a relay",
+        (false, false) => "no agent is running",
+    }
+}
+
 impl Backend for DaemonBackend {
     fn status(&self, scope: Scope) -> Result<StatusView, BackendError> {
         let sensor = self.shared.sensor();
         let attached = sensor
             .as_ref()
             .is_some_and(kams_host::SensorControl::payload_attached);
+        let method = sensor.as_ref().map(kams_host::SensorControl::payload_method);
         let probes = sensor
             .as_ref()
             .map(kams_host::SensorControl::probes)
@@ -228,13 +238,8 @@ impl Backend for DaemonBackend {
                 .collect(),
             payload: PayloadView {
                 attached,
-                backend: "tracepoint".to_owned(),
-                reason: if attached {
-                    "an agent is running"
-                } else {
-                    "no agent is running"
-                }
-                .to_owned(),
+                backend: method.map(|method| method.name().to_owned()).unwrap_or_default(),
+                reason: payload_reason(attached, tables.agents().any(|agent| agent.live)).to_owned(),
             },
             losses: losses
                 .into_iter()

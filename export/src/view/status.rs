@@ -96,7 +96,7 @@ pub struct ProbeView {
 pub struct PayloadView {
     /// Attached now.
     pub attached: bool,
-    /// `tracepoint` or `fexit`.
+    /// `fexit`, `tracepoint`, or `fexit and tracepoint`; empty while nothing is loaded.
     pub backend: String,
     /// Why it is attached or not, in words.
     pub reason: String,

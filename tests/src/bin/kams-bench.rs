@@ -1,12 +1,20 @@
-//! Benchmarks of a running Kams that need real processes: `kams-bench churn [PROCESSES [SERVERS]]`.
+//! Benchmarks of a running Kams that need real processes.
+//!
+//! `kams-bench churn [PROCESSES [SERVERS]]` measures by itself. `kams-bench relayed` is the background of another
+//! benchmark: a daemon that enforces, and an agent whose one server has a relay.
 #![forbid(unsafe_code)]
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use kams_tests::churn;
+use kams_tests::desk::Desk;
+use kams_tests::event::Event;
 use kams_tests::kams::Kams;
+use kams_tests::stage::Stage;
+use serde_json::json;
 
 /// Short-lived processes and servers, unless others are asked for.
 const COUNTS: [u32; 2] = [100_000, 1_000];
@@ -31,8 +39,62 @@ fn main() -> Result<()> {
             }
             churn(counts)
         }
-        other => bail!("no benchmark {other:?}; there is: churn"),
+        Some("relayed") => relayed(),
+        other => bail!("no benchmark {other:?}; there are: churn, relayed"),
     }
+}
+
+/// Where the daemon's programs lie: beside this one.
+fn programs() -> Result<PathBuf> {
+    Ok(std::env::current_exe()?.parent().context("a folder")?.to_owned())
+}
+
+/// Every server of the one known agent gets a relay.
+const RELAYED: &str = "mode: enforce
+relay: candidates
+watch:
+  unknown_agents: ignore
+  agents:
+  - {name: line-agent, executable: line-agent}
+";
+
+/// Says `relayed` once the daemon has put a relay before the agent's server and its payload programs have left the
+/// host, and keeps it so until standard input ends. A success means that it was so throughout, and that the daemon
+/// judged a call before and one after.
+fn relayed() -> Result<()> {
+    let programs = programs()?;
+    let program = |name: &str| programs.join(name).to_string_lossy().into_owned();
+    let kams = Kams::start(&programs, RELAYED)?;
+    let stage = Stage::new()?;
+    let has = |events: &[Event], kind: &str| events.iter().any(|event| event.event == kind);
+    let mut desk = Desk::open(&stage, &program("line-agent"), &program("desk-server"), None)?;
+    kams.wait(0, "a relay", |events| has(events, "server_relayed"))?;
+    let judged = |desk: &mut Desk, text: &str| -> Result<()> {
+        let mark = kams.mark();
+        let result = desk.call("say", &json!({"text": text}))?;
+        ensure!(result["content"][0]["text"] == text, "the server said {result}");
+        kams.wait(mark, "a call", |events| has(events, "tool_result"))?;
+        Ok(())
+    };
+    judged(&mut desk, "before")?;
+    let detached = |status: &serde_json::Value| status["payload"]["attached"] == false;
+    kams.ask_until(&["status"], "the payload programs left", detached)?;
+    let mut out = std::io::stdout();
+    writeln!(out, "relayed")?;
+    out.flush()?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    let status = kams.ask(&["status"])?;
+    ensure!(detached(&status), "the payload programs came back: {status}");
+    judged(&mut desk, "after")?;
+    let seen = kams.since(0);
+    let lost = ["server_unrelayed", "server_gone", "loss"]
+        .into_iter()
+        .find(|kind| has(&seen, kind));
+    ensure!(lost.is_none(), "there was {lost:?}: {seen:#?}");
+    desk.close()?;
+    let (status, log) = kams.stop()?;
+    ensure!(status.success(), "kamsd ended with {status}\n{log}");
+    Ok(())
 }
 
 /// In the order of [`GROWTH`].
@@ -66,7 +128,7 @@ fn grown(before: &Sample, after: &Sample) -> Vec<&'static str> {
 
 /// Short-lived processes and servers with Kams: what they cost, and what stays behind.
 fn churn([processes, servers]: [u32; 2]) -> Result<()> {
-    let programs = std::env::current_exe()?.parent().context("a folder")?.to_owned();
+    let programs = programs()?;
     let server = programs.join("desk-server");
     let timed = |work: &dyn Fn() -> Result<()>, count: u32| -> Result<f64> {
         let start = Instant::now();

@@ -59,9 +59,10 @@ fn run() -> usize {
         println!("vm-init: no loopback device: {lo:?}");
     }
     println!(
-        "vm-init: kernel {}, security modules {}",
+        "vm-init: kernel {}, security modules {}, preemption {}",
         one_line("/proc/sys/kernel/osrelease"),
-        one_line("/sys/kernel/security/lsm")
+        one_line("/sys/kernel/security/lsm"),
+        one_line("/sys/kernel/debug/sched/preempt")
     );
     let programs = std::fs::read_to_string(format!("/{}", plan::PATH))
         .map_err(|error| error.to_string())

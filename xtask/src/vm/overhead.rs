@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use kams_vm_tests::plan::Program;
 
 use super::{Bench, kernel, programs};
@@ -34,7 +34,9 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
         return Ok(());
     }
     println!("this machine, noisy: other processes run, and clocks change their pace");
-    must(Command::new(program()?).arg(rounds.to_string()))
+    let built = daemon()?;
+    let daemon = built.first().context("nothing was built")?;
+    must(Command::new(program()?).arg(rounds.to_string()).arg(daemon))
 }
 
 fn program() -> Result<PathBuf> {
@@ -44,6 +46,21 @@ fn program() -> Result<PathBuf> {
     )
 }
 
+/// What the benchmark starts for the part with a whole daemon; the first starts the others, which lie beside it.
+const DAEMON: [&str; 6] = [
+    "kams-bench",
+    "kamsd",
+    "kams",
+    "kams-relay",
+    "line-agent",
+    "desk-server",
+];
+
+fn daemon() -> Result<Vec<PathBuf>> {
+    let packages = ["-p", "kams-agent", "-p", "kams-relay", "-p", "kams-tests"];
+    programs::built_all(&[&["build", "--bins"], &packages[..]].concat(), &DAEMON)
+}
+
 /// The guest's part; fails where a ratio is over its bound.
 fn guest(rounds: u32) -> Result<()> {
     let bench = Bench::set_up()?;
@@ -51,17 +68,24 @@ fn guest(rounds: u32) -> Result<()> {
     let images = bench.images(&[kernel])?;
     let plan = Program {
         name: "overhead".to_owned(),
-        command: ["/tests/overhead", &rounds.to_string(), "--check"]
-            .map(str::to_owned)
-            .to_vec(),
+        command: [
+            "/tests/overhead",
+            &rounds.to_string(),
+            "/kams/kams-bench",
+            "--check",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         environment: Vec::new(),
         limit: LIMIT,
     };
     // The second is the server of the benchmark's agent.
-    let files = [
+    let mut files = vec![
         (program()?, "tests/overhead".to_owned()),
         ("/bin/cat".into(), "bin/cat".to_owned()),
     ];
+    let places = DAEMON.iter().map(|name| format!("kams/{name}"));
+    files.extend(daemon()?.into_iter().zip(places));
     let archive = bench.archive("overhead", &files, &[plan])?;
     for image in &images {
         let mut guest = bench.guest(&kernel, image, archive.clone());

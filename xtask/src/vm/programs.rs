@@ -106,12 +106,20 @@ fn python() -> Result<Vec<PathBuf>> {
 
 /// Builds a target and returns its program.
 pub(super) fn built(arguments: &[&str], target: &str) -> Result<PathBuf> {
-    let program = executables(arguments)?
-        .into_iter()
-        .find(|program| program.name == target);
-    program
-        .map(|program| program.path)
-        .with_context(|| format!("cargo built no {target}"))
+    let mut programs = built_all(arguments, &[target])?;
+    programs.pop().with_context(|| format!("cargo built no {target}"))
+}
+
+/// Builds targets and returns the programs of these names, in the same order.
+pub(super) fn built_all(arguments: &[&str], names: &[&str]) -> Result<Vec<PathBuf>> {
+    let built = executables(arguments)?;
+    let program = |name: &&str| {
+        let found = built.iter().find(|program| program.name == **name);
+        found
+            .map(|program| program.path.clone())
+            .with_context(|| format!("cargo built no {name}"))
+    };
+    names.iter().map(program).collect()
 }
 
 /// What cargo built.

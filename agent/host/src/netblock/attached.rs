@@ -13,6 +13,7 @@ use kams_sensor_abi::offsets::{OFFSETS_SYMBOL, Offsets};
 
 use super::{BlockId, OBJECT_ENV, Process, prove, root};
 use crate::options::SensorError;
+use crate::priority::undisturbed;
 use crate::programs::{REMEDY_ATTACH, REMEDY_VERIFIER, refused};
 use crate::{loader, offsets, placeholder, procs};
 
@@ -159,8 +160,7 @@ impl Attached {
 
     /// Enters a process, unless it is gone.
     pub(super) fn enter(&mut self, process: Process, id: BlockId) -> Result<bool, SensorError> {
-        self.members
-            .insert(process.pid, id.0, 0)
+        undisturbed(|| self.members.insert(process.pid, id.0, 0))
             .map_err(|error| full("processes", &error))?;
         // Looked at after the entry is there: had the process ended in between, its exit could not remove it.
         let same = procs::is_alive(process.pid, Some(process.start_ns));
@@ -172,7 +172,7 @@ impl Attached {
 
     pub(super) fn leave(&mut self, pid: u32) {
         // The kernel side removes it as well when the process ends.
-        let _gone_already = self.members.remove(&pid);
+        let _gone_already = undisturbed(|| self.members.remove(&pid));
     }
 
     /// Ends a block for everybody in it at once, and then forgets who that was.
@@ -218,8 +218,8 @@ impl Attached {
 
     /// The block of a process.
     pub(super) fn of_process(&self, pid: u32) -> Option<BlockId> {
-        let id = self.members.get(&pid, 0).ok()?;
-        self.blocks.get(&id, 0).ok()?;
+        let id = undisturbed(|| self.members.get(&pid, 0)).ok()?;
+        undisturbed(|| self.blocks.get(&id, 0)).ok()?;
         Some(BlockId(id)).filter(|id| id.0 != PROBE)
     }
 
@@ -235,18 +235,18 @@ impl Attached {
     }
 
     pub(super) fn is_in_force(&self, id: BlockId) -> bool {
-        self.blocks.get(&id.0, 0).is_ok()
+        undisturbed(|| self.blocks.get(&id.0, 0)).is_ok()
     }
 
     /// What a block has refused.
     pub(super) fn counts(&self, id: BlockId) -> BlockCounts {
-        self.blocks.get(&id.0, 0).unwrap_or_default()
+        undisturbed(|| self.blocks.get(&id.0, 0)).unwrap_or_default()
     }
 
     /// Takes the first attempt.
     pub(super) fn take_attempt(&mut self, id: BlockId) -> Option<Attempt> {
-        let attempt = self.attempts.get(&id.0, 0).ok()?;
-        let _taken = self.attempts.remove(&id.0);
+        let attempt = undisturbed(|| self.attempts.get(&id.0, 0)).ok()?;
+        let _taken = undisturbed(|| self.attempts.remove(&id.0));
         Some(attempt)
     }
 
@@ -265,14 +265,20 @@ impl Attached {
 
     /// Forks whose child could not be entered.
     pub(super) fn lost(&self) -> u64 {
-        self.lost.get(&LOST_MEMBER, 0).unwrap_or(0)
+        undisturbed(|| self.lost.get(&LOST_MEMBER, 0)).unwrap_or(0)
     }
 
     /// Takes over what another load holds. Both are attached: a child that is forked meanwhile is in one of them, so this
     /// goes on until nothing new is found.
     pub(super) fn copy_from(&mut self, old: &Self) -> Result<(), SensorError> {
         for (id, counts) in old.blocks.iter().filter_map(Result::ok) {
-            if id != PROBE {
+            // What was counted here meanwhile is kept: each attempt was counted by whoever was attached.
+            let own = self.counts(BlockId(id));
+            let mut counts = counts;
+            for (count, own) in counts.refused.iter_mut().zip(own.refused) {
+                *count = own.max(*count);
+            }
+            if id != PROBE && (counts != own || !self.is_in_force(BlockId(id))) {
                 self.blocks
                     .insert(id, counts, 0)
                     .map_err(|error| full("blocks", &error))?;

@@ -11,7 +11,7 @@ use libseccomp::{ScmpNotifReq, ScmpNotifResp, ScmpNotifRespFlags};
 
 use crate::programs;
 use crate::relay::Relay;
-use crate::rig::{ASK, DENY, FOLLOW, Rig, before_exec, ended, rig};
+use crate::rig::{ASK, DENY, FOLLOW, Rig, before_exec, ended, is_installed, rig};
 
 const PROBE: &str = include_str!("probe.py");
 
@@ -358,6 +358,9 @@ require('readline').createInterface({input: process.stdin}).on('line', () => {
   });
 });
 ";
+    if !is_installed("node") {
+        return;
+    }
     let mut command = Command::new("node");
     command.args(["-e", program, "--", DENY]);
     let mut server = Server::start(rig, &mut command);

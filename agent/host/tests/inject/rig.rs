@@ -49,22 +49,46 @@ pub(crate) fn is_root() -> bool {
     false
 }
 
+/// Whether a program is on the path; that a test is skipped without it is said.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !there {
+        println!("skipped: no {program}");
+    }
+    there
+}
+
+/// What became of processes, and when that was told; in words for those that ought to have been held and were not.
 #[derive(Default)]
 struct Seen {
-    outcomes: Mutex<HashMap<u32, (Instant, Outcome)>>,
+    outcomes: Mutex<HashMap<u32, (Instant, Result<Outcome, String>)>>,
     news: Condvar,
+}
+
+impl Seen {
+    fn tell(&self, pid: u32, what: Result<Outcome, String>) {
+        let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        outcomes.insert(pid, (Instant::now(), what));
+        self.news.notify_all();
+    }
 }
 
 pub(crate) struct Rig {
     pub(crate) control: SensorControl,
-    pub(crate) injector: Injector,
+    pub(crate) injector: Arc<Injector>,
     seen: Arc<Seen>,
     _sensor: Sensor,
 }
 
-/// The rig; `None` when not root.
+/// The rig of all tests that need no other limits; this process is its agent. `None` when not root.
 pub(crate) fn rig() -> Option<&'static Rig> {
     static RIG: OnceLock<Option<Rig>> = OnceLock::new();
+    let start = || {
+        let rig = Rig::start(InjectorOptions::default());
+        arm(&rig.control, std::process::id());
+        rig
+    };
     RIG.get_or_init(|| is_root().then(start)).as_ref()
 }
 
@@ -74,43 +98,7 @@ pub(crate) fn arm(control: &SensorControl, pid: u32) {
     assert!(control.mark(pid, None, marks).expect("marked"), "it lives");
 }
 
-fn start() -> Rig {
-    let (sensor, mut events) = Sensor::start(SensorOptions::default()).expect("the sensor starts");
-    let control = sensor.control();
-    let seen = Arc::new(Seen::default());
-    let of_injector = Arc::clone(&seen);
-    let injector = Injector::start(&control, InjectorOptions::default(), move |outcome| {
-        let pid = pid_of(&outcome);
-        let mut outcomes = of_injector
-            .outcomes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        outcomes.insert(pid, (Instant::now(), outcome));
-        of_injector.news.notify_all();
-    })
-    .expect("the injector starts");
-    std::thread::spawn(move || {
-        while let Some(event) = events.blocking_recv() {
-            if let SensorEvent::Exec(report) = event
-                && let Some(rig) = rig()
-            {
-                assert!(!report.hold_failed, "held: {report:?}");
-                if report.held {
-                    answer(rig, &report);
-                }
-            }
-        }
-    });
-    arm(&control, std::process::id());
-    Rig {
-        control,
-        injector,
-        seen,
-        _sensor: sensor,
-    }
-}
-
-fn answer(rig: &Rig, report: &ExecReport) {
+fn answer(control: &SensorControl, injector: &Injector, report: &ExecReport) {
     let first = report.args().into_iter().next().unwrap_or_default();
     let parent = if first == OWN_PARENT {
         report.pid
@@ -118,7 +106,7 @@ fn answer(rig: &Rig, report: &ExecReport) {
         report.ppid
     };
     if first == AGENT {
-        arm(&rig.control, report.pid);
+        arm(control, report.pid);
     }
     let says = |word: &str| report.args().iter().any(|argument| argument == word);
     let confine = [(DENY, Network::Refused), (ASK, Network::Asked)]
@@ -131,9 +119,9 @@ fn answer(rig: &Rig, report: &ExecReport) {
     let before = report.marks_before;
     let followed = before.contains(Marks::ARMED) && !before.contains(Marks::ENDPOINT);
     if first == RELEASE || first == AGENT || (followed && confine.is_none()) {
-        rig.injector.release(report.pid, report.start_ns);
+        injector.release(report.pid, report.start_ns);
     } else if first != IGNORE {
-        rig.injector.inject(Target {
+        injector.inject(Target {
             relay: !followed,
             confine,
             follow: says(FOLLOW),
@@ -162,6 +150,40 @@ fn pid_of(outcome: &Outcome) -> u32 {
 }
 
 impl Rig {
+    /// A sensor and an injector with these limits, and no agent yet.
+    pub(crate) fn start(options: InjectorOptions) -> Self {
+        let (sensor, mut events) = Sensor::start(SensorOptions::default()).expect("the sensor starts");
+        let control = sensor.control();
+        let seen = Arc::new(Seen::default());
+        let of_injector = Arc::clone(&seen);
+        let injector = Injector::start(&control, options, move |outcome| {
+            of_injector.tell(pid_of(&outcome), Ok(outcome));
+        })
+        .expect("the injector starts");
+        let injector = Arc::new(injector);
+        let (of_events, answering) = (Arc::clone(&seen), (control.clone(), Arc::clone(&injector)));
+        std::thread::spawn(move || {
+            let (control, injector) = answering;
+            while let Some(event) = events.blocking_recv() {
+                let SensorEvent::Exec(report) = event else {
+                    continue;
+                };
+                // No panic here: nobody would answer for what later tests start.
+                if report.hold_failed {
+                    of_events.tell(report.pid, Err(format!("not held: {report:?}")));
+                } else if report.held {
+                    answer(&control, &injector, &report);
+                }
+            }
+        });
+        Self {
+            control,
+            injector,
+            seen,
+            _sensor: sensor,
+        }
+    }
+
     /// What became of a process, and when that was told; `None` if that takes too long.
     pub(crate) fn try_outcome_at(&self, pid: u32) -> Option<(Instant, Outcome)> {
         let outcomes = self.seen.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +192,15 @@ impl Rig {
             .news
             .wait_timeout_while(outcomes, PATIENCE, |outcomes| !outcomes.contains_key(&pid))
             .unwrap_or_else(PoisonError::into_inner);
-        outcomes.remove(&pid)
+        let (at, what) = outcomes.remove(&pid)?;
+        drop(outcomes);
+        Some((at, what.unwrap_or_else(|words| panic!("{words}"))))
+    }
+
+    /// Whether anything is known already of what became of a process.
+    pub(crate) fn knows(&self, pid: u32) -> bool {
+        let outcomes = self.seen.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        outcomes.contains_key(&pid)
     }
 
     /// The same; fails in place of `None`.

@@ -92,4 +92,23 @@ fn what_this_kernel_offers_is_said_in_words() {
             .iter()
             .all(|fact| fact.standing != kams_host::Standing::Fatal)
     );
+    // The way of reading payload and, where it is not the cheap one, why.
+    let method = rig.control.payload_method();
+    let said = |name: &str| {
+        let fact = facts.iter().find(|fact| fact.name == name);
+        &fact.unwrap_or_else(|| panic!("no fact `{name}`")).found
+    };
+    let way = said("payload is read at");
+    assert_eq!(way.contains("functions of pipes"), method.at_functions, "{way}");
+    assert_eq!(
+        way.contains("exit of every system call"),
+        method.at_system_calls,
+        "{way}"
+    );
+    assert_eq!(method.reasons.is_empty(), !method.at_system_calls, "{method:?}");
+    assert!(method.reasons.iter().all(|why| way.contains(why)), "{way}");
+    if method.at_functions {
+        assert!(said("trampolines (fentry, fexit)").contains("accepts"));
+    }
+    assert!(said("kprobes").contains("not used"));
 }
