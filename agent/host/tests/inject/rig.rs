@@ -59,10 +59,13 @@ pub(crate) fn is_installed(program: &str) -> bool {
     there
 }
 
-/// What became of processes, and when that was told; in words for those that ought to have been held and were not.
+/// What became of a process, and when that was told; in words for one that ought to have been held and was not.
+type Told = (Instant, Result<Outcome, String>);
+
+/// By process.
 #[derive(Default)]
 struct Seen {
-    outcomes: Mutex<HashMap<u32, (Instant, Result<Outcome, String>)>>,
+    outcomes: Mutex<HashMap<u32, Told>>,
     news: Condvar,
 }
 
