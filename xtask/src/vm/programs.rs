@@ -62,30 +62,36 @@ impl Tests {
             .collect()
     }
 
-    /// What a kernel is to run: tests whose name holds `filter`, if there is one.
-    pub(super) fn plan(&self, kernel: &Kernel, filter: Option<&str>) -> Vec<Program> {
-        let program = |test: &str, name: String, filter: Option<&str>, environment: &[&str]| {
+    /// What a kernel is to run: tests whose name holds one of these words, or all.
+    pub(super) fn plan(&self, kernel: &Kernel, words: &[String]) -> Vec<Program> {
+        let program = |test: &str, name: String, usual: &[&str], environment: &[&str]| {
             let path = format!("/{FOLDER}/{test}");
             let fixed = [path.as_str(), "--test-threads=1", "--show-output"];
+            let mut command: Vec<String> = fixed.into_iter().map(str::to_owned).collect();
+            if words.is_empty() {
+                command.extend(usual.iter().map(|&word| word.to_owned()));
+            } else {
+                command.extend_from_slice(words);
+            }
             Program {
                 name,
-                command: fixed.into_iter().chain(filter).map(str::to_owned).collect(),
+                command,
                 environment: environment.iter().map(|&variable| variable.to_owned()).collect(),
                 limit: PROGRAM_LIMIT,
             }
         };
         // Where only the security modules differ, only what the kernel offers is asked.
-        let own_filter = (!kernel.names_modules).then_some("start::");
+        let usual: &[&str] = if kernel.names_modules { &[] } else { &["start::"] };
         let names = self.programs.iter().map(|(name, _)| name.as_str());
         let mut plan: Vec<Program> = names
             .filter(|&name| kernel.names_modules || name == SENSOR)
-            .map(|name| program(name, name.to_owned(), filter.or(own_filter), &[]))
+            .map(|name| program(name, name.to_owned(), usual, &[]))
             .collect();
         if kernel.both_ways {
             plan.push(program(
                 SENSOR,
                 format!("{SENSOR}-at-system-calls"),
-                filter.or(Some("forms::")),
+                &["forms::"],
                 &["KAMS_SENSOR_BACKEND=system-calls"],
             ));
         }
