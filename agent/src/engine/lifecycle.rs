@@ -125,7 +125,13 @@ impl Engine {
         if report.watched {
             return None;
         }
-        self.attach_payload();
+        // A child of who is no agent, where such are not looked at, brings nothing onto the host: else every program that
+        // talks to its children would. Should its parent turn out to be known, `see_from_start` follows.
+        let ignored = self.config.watch.unknown_agents == config::UnknownAgents::Ignore
+            && !self.endpoints.contains_key(&holder);
+        if !ignored {
+            self.attach_payload();
+        }
         if !self.endpoints.contains_key(&holder) {
             let start = if parent.pid == holder && parent.start != 0 {
                 Some(parent.start)
@@ -152,8 +158,7 @@ impl Engine {
         );
         // After the watch has begun: what comes from now on is captured, and what came before lies there. Most programs
         // that are started like this are no servers: of what is no JSON only one byte is looked at.
-        let ignored = self.config.watch.unknown_agents == config::UnknownAgents::Ignore;
-        if ignored && !self.endpoints.contains_key(&holder) {
+        if ignored {
             return None;
         }
         let stdin = &report.fds[0];
