@@ -14,7 +14,8 @@
 //! - Side calls (titles, summaries), known from telemetry, are no turns of `context_bloat`.
 //! - Where a source does not tell what the person sees, pauses and typed prompts stand for it in `zombie`.
 //! - A reported cause stays quiet for `repeat_seconds`; there, for 5 s.
-//! - Jaccard has its own default threshold, 0.85, as the seed says.
+//! - An unknown similarity metric is refused; there it means Jaccard.
+//! - Tokens below zero count as none; there they are taken off.
 //!
 //! The seed's deferred patterns (semantic loop, hallucinated retry, verbose reasoning, premature compaction) need a judge
 //! and are no rules.

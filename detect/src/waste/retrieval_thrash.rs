@@ -5,7 +5,7 @@
 
 use super::call::digest;
 use super::config::Config;
-use super::repetition::{by_tool, numbers, reaches, similarity};
+use super::repetition::{by_tool, numbers, similarity};
 use super::rule::{Firing, Rule};
 use super::session::Session;
 
@@ -21,10 +21,10 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
             knobs.max_total_corpus_bytes,
             |call| &call.arguments.retrieved,
         );
-        if reaches(mean, knobs.threshold()) {
+        if mean >= knobs.cosine_threshold {
             return Some(Firing {
                 rule: Rule::RetrievalThrash,
-                confidence: (0.55 + 4.0 * (mean - knobs.threshold())).clamp(0.55, 0.95),
+                confidence: (0.55 + 4.0 * (mean - knobs.cosine_threshold)).clamp(0.55, 0.95),
                 suggested_action: "cache_retrieval_results_or_widen_initial_query_or_dedupe",
                 tool: Some(group.tool.to_string()),
                 subject: digest(group.tool.as_bytes()),

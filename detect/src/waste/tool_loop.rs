@@ -5,7 +5,7 @@
 
 use super::call::{Field, digest};
 use super::config::Config;
-use super::repetition::{Group, by_tool, numbers, reaches, similarity};
+use super::repetition::{Group, by_tool, numbers, similarity};
 use super::rule::{Firing, Rule};
 use super::session::Session;
 
@@ -25,7 +25,7 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
             knobs.max_total_corpus_bytes,
             |call| &call.arguments.looped,
         );
-        if reaches(mean, knobs.threshold()) {
+        if mean >= knobs.threshold() {
             return Some(Firing {
                 rule: Rule::ToolLoop,
                 confidence: (0.6 + 4.0 * (mean - knobs.threshold())).clamp(0.6, 0.99),
