@@ -126,6 +126,9 @@ impl Hasher for Taken {
     }
 }
 
+/// Six decimals.
+const DECIMALS: f64 = 1e6;
+
 /// How alike the texts are, 0.0 to 1.0: the mean over all pairs, to six decimals as in the reference, so that a threshold
 /// is met by what equals it but for rounding. A single text, or none, has no pair: 0.
 pub(super) fn mean_pairwise(metric: Metric, texts: &[&Pieces]) -> f64 {
@@ -147,7 +150,6 @@ pub(super) fn mean_pairwise(metric: Metric, texts: &[&Pieces]) -> f64 {
             jaccard(&distinct(&texts), as_f64(texts.len()))
         }
     };
-    const DECIMALS: f64 = 1e6;
     (mean.clamp(0.0, 1.0) * DECIMALS).round() / DECIMALS
 }
 

@@ -106,17 +106,28 @@ fn bloated(kams: &Kams, number: usize) -> Result<(Value, Value)> {
     Ok((newest["agent_pid"].clone(), newest["uid"].clone()))
 }
 
-fn call(agent: &mut Desk, meta: &Value) -> Result<()> {
+/// A call that the daemon has seen when this returns, as it has long when a real report comes.
+fn call(kams: &Kams, agent: &mut Desk, meta: &Value) -> Result<()> {
+    let (mark, pid) = (kams.mark(), agent.agent_pid());
     let words = json!({"name": "say", "arguments": {"text": "hello"}, "_meta": meta});
     agent.ask("tools/call", &words)?;
+    kams.wait(mark, "the call", |events| {
+        events.iter().any(|event| {
+            event.agent_pid == Some(pid) && event.tool.as_deref() == Some("say") && event.outcome.is_some()
+        })
+    })?;
     Ok(())
 }
 
 fn call_and_session(kams: &Kams) -> Result<()> {
     let stage = Stage::new()?;
     let (mut first, mut second) = desks(&stage)?;
-    call(&mut first, &json!({"claudecode/toolUseId": "toolu_first"}))?;
-    call(&mut second, &json!({"claudecode/toolUseId": "toolu_second"}))?;
+    call(kams, &mut first, &json!({"claudecode/toolUseId": "toolu_first"}))?;
+    call(
+        kams,
+        &mut second,
+        &json!({"claudecode/toolUseId": "toolu_second"}),
+    )?;
     // The reports come through the same process; only the ids tell the two apart.
     for (number, (agent, id)) in [(&second, "toolu_second"), (&first, "toolu_first")]
         .into_iter()
@@ -137,7 +148,7 @@ fn call_and_session(kams: &Kams) -> Result<()> {
                "input_token_count": 1_000 + 5_000 * i, "output_token_count": 10})
     };
     let meta = json!({"callId": "call_1", "x-codex-turn-metadata": {"session_id": "conv-1"}});
-    call(&mut second, &meta)?;
+    call(kams, &mut second, &meta)?;
     sent(&export("codex_exec", &[], &(0..6).map(codex).collect::<Vec<_>>()))?;
     let (pid, _) = bloated(kams, 3)?;
     ensure!(pid == second.agent_pid(), "the session's name: {pid}");
@@ -186,7 +197,7 @@ fn processes(kams: &Kams) -> Result<()> {
 fn another_user(kams: &Kams) -> Result<()> {
     let stage = Stage::new()?;
     let (mut first, second) = desks(&stage)?;
-    call(&mut first, &json!({"claudecode/toolUseId": "toolu_first"}))?;
+    call(kams, &mut first, &json!({"claudecode/toolUseId": "toolu_first"}))?;
     // It knows all the ids, and is somebody else.
     let mut records = vec![
         json!({"session.id": "theirs", "event.name": "tool_result", "tool_name": "mcp_tool", "tool_use_id": "toolu_first"}),
