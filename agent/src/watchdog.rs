@@ -102,6 +102,14 @@ pub fn heal_network(name: &str) -> bool {
     kams_host::netblock::heal(&kams_host::hold::folder(name))
 }
 
+/// Nothing is held and no worker follows: what names held processes goes.
+fn unpin(name: &str) {
+    let folder = kams_host::hold::folder(name);
+    if let Err(error) = kams_host::hold::unpin(&folder) {
+        complain(&format!("kamsd: {} stays behind: {error}", folder.display()));
+    }
+}
+
 /// Whether a service manager that has just seen kamsd end will start it again: it says how kamsd ended.
 pub fn is_to_follow() -> bool {
     std::env::var_os("SERVICE_RESULT").is_some_and(|result| result != "success")
@@ -131,6 +139,7 @@ async fn run(name: &str) -> Result<ExitCode> {
             complain("kamsd: servers that were cut off may use the network again");
         }
         if ended.told_to || (first && !ended.was_ready) {
+            unpin(name);
             return Ok(code(ended.status));
         }
         first = false;
@@ -146,6 +155,7 @@ async fn run(name: &str) -> Result<ExitCode> {
             () = tokio::time::sleep(pause) => {}
             () = signals.stop() => {
                 heal_network(name);
+                unpin(name);
                 return Ok(ExitCode::SUCCESS);
             }
         }

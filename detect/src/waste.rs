@@ -14,14 +14,17 @@
 //! - Side calls (titles, summaries), known from telemetry, are no turns of `context_bloat`.
 //! - Where a source does not tell what the person sees, pauses and typed prompts stand for it in `zombie`.
 //! - A reported cause stays quiet for `repeat_seconds`; there, for 5 s.
-//! - Jaccard has its own default threshold, 0.85, as the seed says.
+//! - An unknown similarity metric is refused; there it means Jaccard.
+//! - Tokens below zero count as none; there they are taken off.
 //!
 //! The seed's deferred patterns (semantic loop, hallucinated retry, verbose reasoning, premature compaction) need a judge
 //! and are no rules.
 //!
 //! Memory: [`MAX_SESSIONS`] sessions of at most [`MAX_RECORDS`] calls and [`MAX_ARGUMENT_BYTES`] of argument pieces, and
-//! [`MAX_BYTES`] over all, least recently used first to go. Work per call is linear in what the session keeps.
+//! [`MAX_BYTES`] over all. Whose sessions are most loses one first, the least recently used: nobody's flood pushes out
+//! what is another's. Work per call is linear in what the session keeps.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
 use lru::LruCache;
@@ -79,21 +82,32 @@ const MAX_REPORTED: usize = 256;
 
 /// What one rule says of the session's last call, which must have been pushed already; none below `min_confidence`.
 pub fn evaluate(rule: Rule, session: &Session, call: &LlmCall, config: &Config) -> Option<Firing> {
+    evaluate_new(rule, session, call, config, &|_| false)
+}
+
+/// The same, passing over the subjects that are `told` already where a rule looks at several: one must not hide another.
+fn evaluate_new(
+    rule: Rule,
+    session: &Session,
+    call: &LlmCall,
+    config: &Config,
+    told: &dyn Fn(u64) -> bool,
+) -> Option<Firing> {
     let firing = match rule {
-        Rule::ToolLoop => tool_loop::evaluate(session, config),
+        Rule::ToolLoop => tool_loop::evaluate(session, config, told),
         Rule::ContextBloat => context_bloat::evaluate(session, config),
         Rule::EmbeddingWaste => embedding_waste::evaluate(session),
         Rule::Zombie => zombie::evaluate(session, &call.session, config),
         Rule::ModelMisroute => model_misroute::evaluate(call, config),
-        Rule::RetryStorm => retry_storm::evaluate(session, config),
+        Rule::RetryStorm => retry_storm::evaluate(session, config, told),
         Rule::ToolDefinitionBloat => tool_definition_bloat::evaluate(call, config),
-        Rule::RetrievalThrash => retrieval_thrash::evaluate(session, config),
+        Rule::RetrievalThrash => retrieval_thrash::evaluate(session, config, told),
         Rule::VisionReUpload => vision_re_upload::evaluate(session, config),
         Rule::VisionHighDetailMisroute => vision_high_detail_misroute::evaluate(call, config),
         Rule::VisionCostConcentration => vision_cost_concentration::evaluate(call, config),
         Rule::AudioMultichannelDoubling => audio_multichannel_doubling::evaluate(call),
         Rule::VoiceSwitchingLoop => voice_switching_loop::evaluate(session, config),
-        Rule::RerankThrash => rerank_thrash::evaluate(session, config),
+        Rule::RerankThrash => rerank_thrash::evaluate(session, config, told),
         Rule::RepairLoop => repair_loop::evaluate(call, config),
     };
     firing.filter(|firing| firing.confidence >= config.min_confidence)
@@ -103,6 +117,8 @@ pub fn evaluate(rule: Rule, session: &Session, call: &LlmCall, config: &Config) 
 pub struct Monitor {
     config: Config,
     sessions: LruCache<String, Watched>,
+    /// Sessions and bytes by owner.
+    owners: HashMap<String, (usize, usize)>,
     bytes: usize,
     evicted: u64,
 }
@@ -119,12 +135,14 @@ impl Monitor {
         Self {
             config,
             sessions: LruCache::unbounded(),
+            owners: HashMap::new(),
             bytes: 0,
             evicted: 0,
         }
     }
 
-    /// Takes in a call of the session `key` (unique over users; the caller builds it) and reports what it makes true.
+    /// Takes in a call of the session `key` and reports what it makes true. Keys are unique over users: what stands before
+    /// their first space is whose session it is.
     pub fn observe(&mut self, key: &str, call: &LlmCall) -> Vec<Finding> {
         self.observe_rules(key, call, &Rule::ALL)
     }
@@ -141,30 +159,31 @@ impl Monitor {
                     reported,
                 },
             );
+            self.owners.entry(owner(key).to_owned()).or_default().0 += 1;
         }
         let Some(watched) = self.sessions.get_mut(key) else {
             return Vec::new();
         };
         watched.session.push(call);
         let cost = watched.session.cost() + key.len();
-        self.bytes = (self.bytes + cost).saturating_sub(watched.cost);
-        watched.cost = cost;
+        let before = std::mem::replace(&mut watched.cost, cost);
+        self.bytes = (self.bytes + cost).saturating_sub(before);
+        if let Some((_, bytes)) = self.owners.get_mut(owner(key)) {
+            *bytes = (*bytes + cost).saturating_sub(before);
+        }
         let mut findings = Vec::new();
         for rule in rules.iter().copied().filter(|rule| self.config.enabled(*rule)) {
-            let Some(firing) = evaluate(rule, &watched.session, call, &self.config) else {
+            let told = |subject: u64| {
+                let at = watched.reported.peek(&(rule, subject));
+                at.is_some_and(|at| session::elapsed(call.at, *at).abs() < self.config.repeat_seconds)
+            };
+            let firing = evaluate_new(rule, &watched.session, call, &self.config, &told);
+            let Some(mut firing) = firing.filter(|firing| !told(firing.subject)) else {
                 continue;
             };
-            let cause = (rule, firing.subject);
-            let mut firing = firing;
             stake::add(&mut firing, &watched.session, call, &self.config);
-            let quiet = watched
-                .reported
-                .get(&cause)
-                .is_some_and(|at| session::elapsed(call.at, *at).abs() < self.config.repeat_seconds);
-            if !quiet {
-                watched.reported.put(cause, call.at);
-                findings.push(firing.into_finding());
-            }
+            watched.reported.put((rule, firing.subject), call.at);
+            findings.push(firing.into_finding());
         }
         self.shrink();
         findings
@@ -178,18 +197,37 @@ impl Monitor {
     }
 
     fn shrink(&mut self) {
-        while self.sessions.len() > 1 && (self.sessions.len() > MAX_SESSIONS || self.bytes > MAX_BYTES) {
-            if let Some((_, gone)) = self.sessions.pop_lru() {
-                self.bytes = self.bytes.saturating_sub(gone.cost);
-                self.evicted += 1;
+        loop {
+            let many = self.sessions.len() > MAX_SESSIONS;
+            if self.sessions.len() <= 1 || !(many || self.bytes > MAX_BYTES) {
+                return;
             }
+            let most = self
+                .owners
+                .iter()
+                .max_by_key(|(_, (sessions, bytes))| if many { *sessions } else { *bytes });
+            let oldest = most.and_then(|(most, _)| {
+                let mut keys = self.sessions.iter().rev().map(|(key, _)| key);
+                keys.find(|key| owner(key) == most).cloned()
+            });
+            let Some(oldest) = oldest else { return };
+            self.forget(&oldest);
+            self.evicted += 1;
         }
     }
 
     /// Drops a session.
     pub fn forget(&mut self, key: &str) {
-        if let Some(gone) = self.sessions.pop(key) {
-            self.bytes = self.bytes.saturating_sub(gone.cost);
+        let Some(gone) = self.sessions.pop(key) else {
+            return;
+        };
+        self.bytes = self.bytes.saturating_sub(gone.cost);
+        if let Some((sessions, bytes)) = self.owners.get_mut(owner(key)) {
+            *sessions = sessions.saturating_sub(1);
+            *bytes = bytes.saturating_sub(gone.cost);
+            if *sessions == 0 {
+                self.owners.remove(owner(key));
+            }
         }
     }
 
@@ -221,5 +259,42 @@ impl Monitor {
     /// Sessions that went before their time because a limit was reached.
     pub fn evicted(&self) -> u64 {
         self.evicted
+    }
+}
+
+/// Whose session a key names.
+fn owner(key: &str) -> &str {
+    key.split_once(' ').map_or(key, |(owner, _)| owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_sessions_pushes_out_its_own() {
+        let mut monitor = Monitor::new(Config::default());
+        let turn = |at: u64| LlmCall {
+            at: at * 1_000_000_000,
+            usage: Usage {
+                prompt_tokens: 3_000 * at,
+                ..Usage::default()
+            },
+            ..LlmCall::default()
+        };
+        let mut told = Vec::new();
+        for at in 0..6 {
+            told.extend(monitor.observe("1000 long", &turn(at)));
+            for session in 0..MAX_SESSIONS {
+                monitor.observe(&format!("2000 {at} {session}"), &turn(0));
+            }
+        }
+        assert_eq!(monitor.len(), MAX_SESSIONS);
+        assert_eq!(
+            told.iter().map(|found| found.detector).collect::<Vec<_>>(),
+            ["waste.context_bloat"]
+        );
+        let held: usize = monitor.owners.values().map(|(_, bytes)| bytes).sum();
+        assert_eq!(held, monitor.bytes());
     }
 }

@@ -46,7 +46,7 @@ pub struct Oddities {
     pub mixed: bool,
     /// A request whose id is `null`, which MCP forbids; a peer may take it for a notification.
     pub null_id: bool,
-    /// An id that is no number, string or null, or is too long to be tracked.
+    /// An id that is no number, string or null.
     pub bad_id: Option<BadId>,
 }
 

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
 use crate::json::Json;
 
-/// Ids longer than this many bytes of JSON text are not tracked: the table of open requests must stay bounded.
+/// Of ids longer than this many bytes of JSON text a digest is kept: the table of open requests must stay bounded.
 pub const MAX_ID: usize = 1024;
 
 /// An id that can be compared and kept. A number and a string never match, as in JSON-RPC 2.0.
@@ -17,8 +19,19 @@ pub enum RequestId {
     Number(Arc<str>),
     /// A string, decoded.
     Text(Arc<str>),
+    /// What stands for an id longer than [`MAX_ID`].
+    Long(Arc<LongId>),
     /// `null`: what an error carries whose request could not be read; forbidden for requests in MCP.
     Null,
+}
+
+/// Digest of a long id. Two that are equal are the same id, as far as SHA-256 can tell.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct LongId {
+    is_text: bool,
+    /// Bytes of the decoded string, or of the number as it was written.
+    len: usize,
+    digest: [u8; 32],
 }
 
 /// Why a value is no id.
@@ -27,20 +40,18 @@ pub enum BadId {
     /// A boolean, an array or an object.
     #[error("the id is neither a number nor a string")]
     Type,
-    /// Longer than [`MAX_ID`].
-    #[error("the id is longer than {MAX_ID} bytes")]
-    Long,
 }
 
 impl RequestId {
     /// Reads an id from its JSON value.
     pub fn from_json(value: &Json<'_>) -> Result<Self, BadId> {
         let text = value.get();
-        if text.len() > MAX_ID {
-            return Err(BadId::Long);
-        }
-        if let Some(text) = value.as_str() {
-            return Ok(Self::Text(Arc::from(text.as_ref())));
+        if let Some(decoded) = value.as_str() {
+            return Ok(if text.len() > MAX_ID {
+                Self::long(&decoded, true)
+            } else {
+                Self::Text(Arc::from(decoded.as_ref()))
+            });
         }
         if text == "null" {
             return Ok(Self::Null);
@@ -48,10 +59,23 @@ impl RequestId {
         if !text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
             return Err(BadId::Type);
         }
+        if text.len() > MAX_ID {
+            return Ok(Self::long(text, false));
+        }
         if let Ok(n) = text.parse() {
             return Ok(Self::Int(n));
         }
         Ok(integral(text).map_or_else(|| Self::Number(Arc::from(text)), Self::Int))
+    }
+}
+
+impl RequestId {
+    fn long(text: &str, is_text: bool) -> Self {
+        Self::Long(Arc::new(LongId {
+            is_text,
+            len: text.len(),
+            digest: Sha256::digest(text).into(),
+        }))
     }
 }
 
@@ -70,6 +94,10 @@ impl fmt::Display for RequestId {
         match self {
             Self::Int(n) => write!(f, "{n}"),
             Self::Number(text) | Self::Text(text) => f.write_str(text),
+            Self::Long(long) => {
+                let start = u64::from_be_bytes(long.digest.first_chunk().copied().unwrap_or_default());
+                write!(f, "{} bytes, sha256:{start:016x}", long.len)
+            }
             Self::Null => f.write_str("null"),
         }
     }
@@ -101,10 +129,23 @@ mod tests {
     }
 
     #[test]
+    fn long_ids_are_told_apart_and_kept_short() {
+        let long = "x".repeat(2000);
+        let one = id(&format!("\"{long}\"")).unwrap();
+        assert_eq!(id(&format!("\"\\u0078{}\"", "x".repeat(1999))).unwrap(), one);
+        assert_ne!(id(&format!("\"{long}y\"")).unwrap(), one);
+        assert!(one.to_string().starts_with("2000 bytes, sha256:"));
+        let digits = "1".repeat(2000);
+        let number = id(&digits).unwrap();
+        assert_eq!(id(&digits).unwrap(), number);
+        assert_ne!(id(&format!("\"{digits}\"")).unwrap(), number);
+        assert_ne!(id(&format!("{digits}0")).unwrap(), number);
+    }
+
+    #[test]
     fn values_that_are_no_id_are_named() {
         assert_eq!(id("true"), Err(BadId::Type));
         assert_eq!(id("[1]"), Err(BadId::Type));
-        assert_eq!(id(&format!("\"{}\"", "x".repeat(2000))), Err(BadId::Long));
         assert_eq!(id("null"), Ok(RequestId::Null));
     }
 }

@@ -4,8 +4,10 @@
 //! network namespace. So a daemon of these tests lives in a namespace of its own, with the agents in it.
 
 mod agents;
+mod joins;
 mod receiver;
 mod settings;
+mod traffic;
 
 use std::process::Output;
 use std::sync::Arc;
@@ -23,20 +25,34 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         agents::trials(context),
         receiver::trials(context),
         settings::trials(context),
+        traffic::trials(context),
+        joins::trials(context),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-/// Configuration with the receiver on its own port; the drivers of this crate are known agents.
+/// Configuration with the receiver on its own port.
 const CONFIG: &str = "telemetry: {listen: \"127.0.0.1:4318\"}\n";
+/// The agent that says what it is told is one, and the test that tells it is none.
+const AGENTS: &str =
+    "watch:\n  unknown_agents: ignore\n  agents:\n  - {name: line-agent, executable: line-agent}\n";
 
 /// Runs a test on a thread in a network namespace of its own, with a daemon in it.
 fn boxed(extra: &str, test: impl FnOnce(&Kams) -> Result<()> + Send) -> Result<()> {
+    boxed_under(extra, &[], test)
+}
+
+/// The same under a policy, by its files.
+fn boxed_under(
+    extra: &str,
+    policy: &[(&str, &str)],
+    test: impl FnOnce(&Kams) -> Result<()> + Send,
+) -> Result<()> {
     let work = || {
         netbox::enter()?;
-        let kams = Kams::start(&programs(), &format!("{CONFIG}{extra}"))?;
+        let kams = Kams::start_under(&programs(), &format!("{CONFIG}{extra}"), policy)?;
         let result = test(&kams).with_context(|| format!("the test failed\n{}", kams.log()));
         let (status, log) = kams.stop()?;
         result?;

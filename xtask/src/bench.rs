@@ -54,6 +54,12 @@ const BENCHES: &[Bench] = &[
         program: Program::Host("kams-bench", &["churn"]),
     },
     Bench {
+        name: "memory",
+        about: "memory of the daemon and its relays with no, one and 100 servers (-- SERVERS)",
+        package: "kams-tests",
+        program: Program::Host("kams-bench", &["memory"]),
+    },
+    Bench {
         name: "detect",
         about: "time of the text detectors by size and kind of input",
         package: "kams-detect",

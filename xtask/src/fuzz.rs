@@ -2,8 +2,9 @@
 //!
 //! The fuzzed crates forbid unsafe code, so no sanitizer is used, and the stable toolchain suffices.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 
@@ -25,27 +26,59 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let only = arguments.only.as_deref().unwrap_or_default();
     for target in targets()?.iter().filter(|target| target.name.contains(only)) {
-        target.fuzz(arguments.seconds)?;
+        must(&mut target.fuzz(arguments.seconds)?)?;
     }
     Ok(())
 }
 
 /// Each target for so many seconds, as a step of the suite.
+///
+/// A target is one thread: as many run at once as there are processors. What one says is shown when it ends.
 pub(crate) fn smoke(seconds: u32) -> Outcome {
-    let targets = match targets() {
+    let targets = match built() {
         Ok(targets) => targets,
         Err(error) => return Outcome::single(Err(format!("{error:#}"))),
     };
     if targets.is_empty() {
         return Outcome::single(Err("there is no fuzz target".to_owned()));
     }
-    let mut outcome = Outcome::default();
-    for target in targets {
-        outcome.add(Outcome::single(
-            target.fuzz(seconds).map_err(|error| format!("{error:#}")),
-        ));
+    let waiting = Mutex::new(targets.iter());
+    let outcome = Mutex::new(Outcome::default());
+    let work = || {
+        while let Some(target) = waiting.lock().ok().and_then(|mut all| all.next()) {
+            let result = target.fuzz(seconds).and_then(|mut command| watched(&mut command));
+            if let Ok(mut all) = outcome.lock() {
+                println!("fuzz target {} for {seconds} s", target.name);
+                let result = result.map(|said| print!("{said}"));
+                all.add(Outcome::single(
+                    result.map_err(|error| format!("fuzz target {}: {error:#}", target.name)),
+                ));
+            }
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(work);
+        }
+    });
+    outcome.into_inner().unwrap_or_default()
+}
+
+/// All targets, each package built at once: the crates below them are compiled once and on all processors.
+fn built() -> Result<Vec<Target>> {
+    for folder in folders() {
+        must(&mut cargo_fuzz("build", &folder)?)?;
     }
-    outcome
+    targets()
+}
+
+/// What a command that must succeed says, on both its outputs.
+fn watched(command: &mut Command) -> Result<String> {
+    let output = command.output().context("cargo-fuzz")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{}\n{said}", output.status);
+    Ok(said.into_owned())
 }
 
 /// Folders of fuzz packages that are there.
@@ -89,18 +122,12 @@ fn targets() -> Result<Vec<Target>> {
 
 impl Target {
     /// Runs from the committed corpus; what is found on the way goes to a folder that is not tracked.
-    fn fuzz(&self, seconds: u32) -> Result<()> {
-        println!("fuzz target {} for {seconds} s", self.name);
+    fn fuzz(&self, seconds: u32) -> Result<Command> {
         let found = host::target().join("fuzz-corpus").join(&self.name);
         std::fs::create_dir_all(&found)?;
         let seeds = self.folder.join("corpus").join(&self.name);
-        let mut command = Command::new(cargo_fuzz()?);
+        let mut command = cargo_fuzz("run", &self.folder)?;
         command
-            .current_dir(host::root())
-            .args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"])
-            .arg(&self.folder)
-            .arg("--target-dir")
-            .arg(host::target().join("fuzz"))
             .arg(&self.name)
             .arg(found)
             .args(Some(seeds).filter(|seeds| seeds.exists()))
@@ -112,12 +139,30 @@ impl Target {
                 "-timeout=20",
                 "-rss_limit_mb=2048",
             ]);
-        must(command.stdin(Stdio::null()))
+        Ok(command)
     }
 }
 
+/// `cargo fuzz` with one of its subcommands, for a package.
+///
+/// Built for a short build, which is most of the time of a smoke run: the usual one unit per crate keeps all
+/// processors but one idle.
+fn cargo_fuzz(subcommand: &str, folder: &Path) -> Result<Command> {
+    let mut command = Command::new(program()?);
+    command
+        .current_dir(host::root())
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+        .args(["fuzz", subcommand, "--sanitizer", "none", "--codegen-units", "16"])
+        .arg("--fuzz-dir")
+        .arg(folder)
+        .arg("--target-dir")
+        .arg(host::target().join("fuzz"))
+        .stdin(Stdio::null());
+    Ok(command)
+}
+
 /// Our own pinned cargo-fuzz, installed at first use.
-fn cargo_fuzz() -> Result<PathBuf> {
+fn program() -> Result<PathBuf> {
     let tools = host::target().join("tools");
     let program = tools.join("bin/cargo-fuzz");
     let pinned = tools.join(format!("cargo-fuzz-{CARGO_FUZZ}"));

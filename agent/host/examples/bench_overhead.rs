@@ -2,7 +2,7 @@
 //!
 //! Meant for a guest whose clock counts instructions (`cargo xtask bench overhead`), where figures repeat to a few
 //! thousandths; elsewhere they are noisy. Each round measures without a sensor; with one that watches no agent; beside
-//! a whole daemon that enforces, whose agent's one server has a relay (`kams-bench relayed`, which proves it); and with
+//! a whole daemon that enforces, whose agent's one server has a relay (`kams-relayed`, which proves it); and with
 //! a sensor that reads an agent's streams, by each way of reading payload. A round is void unless the sensor captured
 //! what its agent then wrote and read.
 #![expect(clippy::print_stdout, reason = "a benchmark")]
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
             .parse()
             .map_err(Failure::from)
             .and_then(|rounds| bench(rounds, relayed, !rest.is_empty())),
-        _ => Err("usage: bench_overhead ROUNDS KAMS-BENCH [--check]".into()),
+        _ => Err("usage: bench_overhead ROUNDS KAMS-RELAYED [--check]".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -310,7 +310,6 @@ const ALL_RELAYED: &str = "relayed\n";
 
 fn with_daemon(figures: &mut Figures, program: &str) -> Result<(), Failure> {
     let mut daemon = Command::new(program)
-        .arg("relayed")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;

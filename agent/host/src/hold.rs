@@ -234,6 +234,25 @@ pub fn heal(folder: &Path) -> usize {
     resumed
 }
 
+/// Removes what [`heal`] needs, and the folder where it is empty then: for when no worker is to follow.
+///
+/// # Errors
+/// When a pinned map is there and cannot be removed.
+pub fn unpin(folder: &Path) -> io::Result<()> {
+    for name in [HOLDS, HEARTBEAT] {
+        match std::fs::remove_file(folder.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    match std::fs::remove_dir(folder) {
+        // Other maps of the same daemon: not ours to remove.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn pinned_holds(path: &Path) -> Option<HoldTable> {
     let data = MapData::from_pin(path).ok()?;
     HoldTable::new(Map::HashMap(data)).ok()

@@ -6,7 +6,9 @@
 
 use std::io;
 
-use rustix::process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior};
+use rustix::process::{
+    DumpableBehavior, Gid, Uid, getpriority_process, set_dumpable_behavior, setpriority_process,
+};
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 /// The system user of relays.
@@ -41,6 +43,11 @@ pub fn drop_privilege() -> io::Result<()> {
         set_thread_groups(&[])?;
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)?;
+    }
+    // The engine's threads go ahead of others and started us; what stands between an agent and its server goes ahead of
+    // neither.
+    if getpriority_process(None)? < 0 {
+        setpriority_process(None, 0)?;
     }
     set_no_new_privs(true)?;
     // Nobody of the same identity reads our memory, and no dump holds what passed.

@@ -7,6 +7,8 @@ use crate::wire::{Before, Way};
 
 /// Open requests that are followed; those beyond get no answer when the server dies.
 const MOST: usize = 16_384;
+/// Bytes of their ids together: those of usual length fit many times.
+const BYTES: usize = 1 << 20;
 /// Longest line of a handshake that is kept, in bytes.
 const HANDSHAKE: usize = 64 << 10;
 
@@ -21,6 +23,8 @@ pub(crate) struct Asked {
 #[derive(Debug, Default)]
 pub(crate) struct Open {
     requests: HashMap<Box<str>, Asked>,
+    /// Of their ids.
+    bytes: usize,
     order: u64,
     handshake: Vec<Before>,
     /// Id of an `initialize` whose answer has not passed.
@@ -49,12 +53,14 @@ impl Open {
                     self.handshake.clear();
                     self.keep(way, line);
                 }
-                if self.requests.len() < MOST {
+                self.close(id);
+                if self.requests.len() < MOST && self.bytes + id.len() <= BYTES {
                     self.order += 1;
                     let asked = Asked {
                         order: self.order,
                         head: head.clone(),
                     };
+                    self.bytes += id.len();
                     self.requests.insert(id.clone(), asked);
                 }
             }
@@ -62,17 +68,23 @@ impl Open {
                 if let Some(id) = &head.cancels
                     && head.has_method("notifications/cancelled")
                 {
-                    self.requests.remove(id);
+                    self.close(id);
                 }
             }
             (Way::ToAgent, Some(id)) if head.method.is_none() => {
-                self.requests.remove(id);
+                self.close(id);
                 if self.greeting.as_ref() == Some(id) {
                     self.greeting = None;
                     self.keep(way, line);
                 }
             }
             _ => {}
+        }
+    }
+
+    fn close(&mut self, id: &str) {
+        if self.requests.remove(id).is_some() {
+            self.bytes -= id.len();
         }
     }
 
@@ -92,6 +104,7 @@ impl Open {
 
     /// Gives up all, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Head> {
+        self.bytes = 0;
         let mut all: Vec<Asked> = std::mem::take(&mut self.requests).into_values().collect();
         all.sort_by_key(|asked| asked.order);
         all.into_iter().map(|asked| asked.head).collect()

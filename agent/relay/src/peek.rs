@@ -1,13 +1,15 @@
 //! What a relay must know of a message by itself: whose it is to answer when the engine cannot be asked.
 //!
 //! This is no parser: it finds a few members of the outermost object and of its `params`, takes any bytes in pieces
-//! of any size, and keeps at most a few kilobytes. Where a text is not JSON it finds nothing, or nonsense that is
+//! of any size, and keeps little of it. Where a text is not JSON it finds nothing, or nonsense that is
 //! never used for more than an answer to the sender.
 
 use memchr::memchr2;
 
-/// Longest value that is kept, in bytes of JSON text. Longer ids are not tracked.
+/// Longest name that is kept, in bytes of JSON text. A longer method stands as an empty one.
 const MOST: usize = 1_024;
+/// Longest id. A longer one stands as `null`: its sender gets an answer, but cannot tell to what.
+const MOST_OF_ID: usize = 64 << 10;
 
 /// What was found, as JSON text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -65,6 +67,13 @@ enum Slot {
     Subject,
     Cancels,
     Task,
+}
+
+const fn most(slot: Slot) -> usize {
+    match slot {
+        Slot::Id | Slot::Cancels => MOST_OF_ID,
+        _ => MOST,
+    }
 }
 
 /// Reads a message in pieces.
@@ -202,7 +211,7 @@ impl Peek {
             return;
         };
         // One more than is allowed, so that a longer one shows.
-        let room = (MOST + 1).saturating_sub(into.len());
+        let room = (most(self.slot) + 1).saturating_sub(into.len());
         into.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }
 
@@ -221,10 +230,16 @@ impl Peek {
             return;
         }
         let value = std::mem::take(&mut self.value);
-        if value.len() > MOST {
-            return;
-        }
-        let Ok(text) = String::from_utf8(value) else {
+        let whole = value.len() <= most(self.slot);
+        let Some(text) = String::from_utf8(value)
+            .ok()
+            .filter(|_| whole)
+            .or(match self.slot {
+                Slot::Id => Some("null".to_owned()),
+                Slot::Method => Some("\"\"".to_owned()),
+                _ => None,
+            })
+        else {
             return;
         };
         let place = match self.slot {
@@ -301,6 +316,16 @@ mod tests {
         assert_eq!((head.cancels.as_deref(), head.id), (Some("7"), None));
         assert!(Head::of(br#"{"id":1,"method":"tools/call","params":{"task":{},"name":"x"}}"#).as_task);
         assert_eq!(Head::of(b"hello").id, None);
+        // Whoever asked with an odd id or method waits for an answer all the same.
+        let long = format!("\"{}\"", "x".repeat(60_000));
+        let odd = Head::of(format!(r#"{{"id":{long},"method":{long}}}"#).as_bytes());
+        assert_eq!(
+            (odd.id.as_deref(), odd.method.as_deref()),
+            (Some(&*long), Some("\"\""))
+        );
+        let longer = format!("\"{}\"", "x".repeat(70_000));
+        let odd = Head::of(format!(r#"{{"id":{longer},"method":"m"}}"#).as_bytes());
+        assert!(odd.is_request() && odd.id.as_deref() == Some("null"));
     }
 
     #[test]

@@ -158,6 +158,9 @@ fn apply(files: &Files, dry_run: bool, change: Change<'_>, out: &mut Out) -> Res
         let known = record.of(agent.name());
         let step = change(agent, current.as_deref(), known).map_err(|error| input(path.display(), error))?;
         if let Some((text, changed)) = step {
+            if current != text {
+                may_change(&path, changed.is_some()).map_err(|error| input(path.display(), error))?;
+            }
             steps.push((agent, path, current, text, changed));
         }
     }
@@ -346,8 +349,7 @@ fn input(file: impl std::fmt::Display, why: impl ToString) -> CliError {
     }
 }
 
-/// A settings file's text; none where there is none. Links and what others may write are refused: who could change what
-/// is read could have it written elsewhere.
+/// A settings file's text; none where there is none. Links are refused: who made them decides what is read and written.
 fn read(path: &Path) -> Result<Option<String>, CliError> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -393,21 +395,50 @@ fn save(root: &Path, record: &Record) -> Result<(), CliError> {
     place(&path, &record.text(), 0o600, None).map_err(|error| input(path.display(), error))
 }
 
+/// Whether a file may be written here: its folder, as far as it is there, is root's alone. So must be a file that is to be
+/// switched on (`own`): whoever may write to it would decide where reports go. One that others have got hold of since can
+/// still be put back.
+fn may_change(path: &Path, own: bool) -> io::Result<()> {
+    for folder in path.ancestors().skip(1) {
+        match fs::metadata(folder) {
+            Ok(meta) => {
+                ours(folder, &meta)?;
+                break;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match fs::symlink_metadata(path) {
+        Ok(meta) if own => ours(path, &meta),
+        _ => Ok(()),
+    }
+}
+
+/// Whether something belongs to root and nobody else may write to it.
+fn ours(path: &Path, meta: &fs::Metadata) -> io::Result<()> {
+    if meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let message = format!("others than root may write to {}", path.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+}
+
 /// Writes beside and renames, so that nobody reads half a file. The folder must be root's alone. The file keeps the
 /// `owner` (user and group) of the one in whose place it comes.
 fn place(path: &Path, text: &str, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
-    let meta = fs::metadata(folder)?;
-    if meta.uid() != nix::unistd::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
-        let message = format!("{}: others may write in this folder", folder.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
-    }
+    ours(folder, &fs::metadata(folder)?)?;
     let beside = path.with_extension("kams-new");
+    // What an earlier run left when it was killed.
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut file = fs::OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .open(&beside)?;
     let made = file.metadata()?;
     if let Some((uid, gid)) = owner.filter(|owner| *owner != (made.uid(), made.gid())) {

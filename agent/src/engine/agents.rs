@@ -20,6 +20,17 @@ pub(super) struct Endpoint {
     pub(super) agent: Option<Known>,
 }
 
+impl Endpoint {
+    /// Whether this is of that process, and not of an earlier one with its number.
+    pub(super) fn is(&self, proc: ProcKey) -> bool {
+        let own = ProcKey {
+            pid: proc.pid,
+            start: self.start,
+        };
+        own == proc
+    }
+}
+
 /// What is shown of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
@@ -31,7 +42,7 @@ impl Engine {
     /// A process is an agent: from here on its calls on watched streams are read.
     pub(super) fn agent_started(&mut self, proc: ProcKey, uid: u32, name: &AgentName, time: u64) {
         if let Some(endpoint) = self.endpoints.get(&proc.pid)
-            && endpoint.start == proc.start
+            && endpoint.is(proc)
             && endpoint.agent.as_ref().is_some_and(|known| known.name == *name)
         {
             self.mark(proc, self.enforce.marks().with(Marks::TREE).with(Marks::ENDPOINT));
@@ -97,7 +108,7 @@ impl Engine {
         let Some(endpoint) = self.endpoints.get(&proc.pid) else {
             return;
         };
-        if endpoint.start != proc.start || endpoint.agent.is_some() {
+        if !endpoint.is(proc) || endpoint.agent.is_some() {
             return;
         }
         let uid = endpoint.uid;

@@ -281,6 +281,7 @@ fn method(method: &Method) -> String {
 pub fn id(id: &RequestId) -> String {
     match id {
         RequestId::Text(text) => serde_json::Value::from(name(text)).to_string(),
+        RequestId::Long(_) => serde_json::Value::from(id.to_string()).to_string(),
         other => other.to_string(),
     }
 }

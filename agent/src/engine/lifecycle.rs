@@ -397,10 +397,7 @@ impl Engine {
             self.start_of(pid)?
         };
         let proc = ProcKey { pid, start };
-        let endpoint = self
-            .endpoints
-            .get(&pid)
-            .filter(|endpoint| endpoint.start == start);
+        let endpoint = self.endpoints.get(&pid).filter(|endpoint| endpoint.is(proc));
         let agent = endpoint
             .and_then(|e| e.agent.as_ref())
             .map(|known| known.name.clone());

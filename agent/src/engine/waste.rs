@@ -1,11 +1,14 @@
 //! Tokens spent for nothing: MCP calls, telemetry and ingested calls in, findings and true token counts out.
 //!
 //! Comparing arguments costs milliseconds for large ones, so none of it happens on the thread that judges messages: a
-//! [`worker`] with a bounded queue owns the [`desk`], and what it finds goes to the judge as any other finding does. A
+//! [`worker`] with bounded [`lanes`] owns the [`desk`], and what it finds goes to the judge as any other finding does. A
 //! replay has no other thread and asks its desk at once.
 
+mod allowance;
 pub mod desk;
 pub mod joins;
+pub mod lanes;
+mod per_user;
 mod turns;
 pub mod worker;
 
@@ -108,20 +111,20 @@ pub enum Input {
 
 impl Input {
     /// Bytes held while it waits, roughly.
-    fn cost(&self) -> usize {
+    pub fn cost(&self) -> usize {
         size_of::<Self>()
             + match self {
                 Self::Called { tool, arguments, .. } => tool.len() + arguments.len(),
-                Self::Calls { calls, .. } => calls
-                    .iter()
-                    .map(|call| {
-                        let arguments: usize = call.tool_calls.iter().map(|tool| tool.arguments.cost()).sum();
-                        size_of::<LlmCall>() + arguments
-                    })
-                    .sum(),
+                Self::Calls { calls, .. } => calls.iter().map(call_cost).sum(),
                 _ => 0,
             }
     }
+}
+
+/// Bytes of a call that waits, roughly.
+fn call_cost(call: &LlmCall) -> usize {
+    let arguments: usize = call.tool_calls.iter().map(|tool| tool.arguments.cost()).sum();
+    size_of::<LlmCall>() + arguments
 }
 
 /// What comes of it.

@@ -152,16 +152,20 @@ fn image_tokens(meta: Option<&Value>) -> Option<u64> {
         let modality = detail.get("modality").and_then(Value::as_str).unwrap_or_default();
         modality.eq_ignore_ascii_case("image") || modality.eq_ignore_ascii_case("images")
     };
-    let counts = details
+    // The library's name, else that of the wire. Amounts below zero are taken off, as the reference does; what is no
+    // whole number is none.
+    let amount = |detail: &Value| {
+        let count = ["token_count", "tokenCount"]
+            .iter()
+            .find_map(|name| detail.get(*name).filter(|count| !count.is_null()))?;
+        count.as_bool().map(i64::from).or_else(|| count.as_i64())
+    };
+    let sum = details
         .iter()
         .filter(image)
-        .filter_map(|detail| detail.get("token_count"));
-    // Amounts below zero are taken off, as the reference does; what is no whole number counts for nothing.
-    let amount = |count: &Value| match count {
-        Value::Bool(flag) => i64::from(*flag),
-        _ => count.as_i64().unwrap_or_default(),
-    };
-    Some(u64::try_from(counts.map(amount).fold(0, i64::saturating_add)).unwrap_or_default())
+        .filter_map(amount)
+        .reduce(i64::saturating_add)?;
+    u64::try_from(sum).ok()
 }
 
 /// A number of tokens; what is negative or no number counts for nothing.

@@ -61,6 +61,8 @@ pub struct LlmCall {
     pub request: Request,
     /// What a media provider bills by.
     pub media: Media,
+    /// Bytes that its answer put into the context, where no tokens are counted.
+    pub result_bytes: u64,
 }
 
 /// The digest of a tool call's id, as the agent's telemetry and its MCP requests both name it (Claude Code:

@@ -151,8 +151,8 @@ rules! {
         min_calls: usize = 3, in 2.0..=200.0,
         /// Over how long, in seconds.
         window_seconds: f64 = 120.0, in 1.0..=3_600.0,
-        /// Mean similarity from which it is one, 0.0 to 1.0; none: 0.65 for n-grams, 0.85 for Jaccard.
-        cosine_threshold: Option<f64> = None, in 0.0..=1.0,
+        /// Mean similarity from which it is one, 0.0 to 1.0, whatever the metric.
+        cosine_threshold: f64 = 0.65, in 0.0..=1.0,
         /// How queries are compared.
         similarity_metric: Metric = Metric::TfidfCharngram,
         /// Characters of an n-gram; clamped to 3 to 5.
@@ -249,22 +249,11 @@ impl Config {
 impl ToolLoop {
     /// The threshold in force for the metric in force.
     pub fn threshold(&self) -> f64 {
-        threshold(self.cosine_threshold, self.similarity_metric, 0.70)
+        self.cosine_threshold.unwrap_or(match self.similarity_metric {
+            Metric::TfidfCharngram => 0.70,
+            Metric::Jaccard => 0.85,
+        })
     }
-}
-
-impl RetrievalThrash {
-    /// The threshold in force for the metric in force.
-    pub fn threshold(&self) -> f64 {
-        threshold(self.cosine_threshold, self.similarity_metric, 0.65)
-    }
-}
-
-fn threshold(set: Option<f64>, metric: Metric, of_ngrams: f64) -> f64 {
-    set.unwrap_or(match metric {
-        Metric::TfidfCharngram => of_ngrams,
-        Metric::Jaccard => 0.85,
-    })
 }
 
 #[cfg(test)]
@@ -277,7 +266,9 @@ mod tests {
         let config = Config::from_flat(flat.as_object().unwrap()).unwrap();
         assert!((config.tool_loop.threshold() - 0.85).abs() < f64::EPSILON);
         assert!((Config::default().tool_loop.threshold() - 0.70).abs() < f64::EPSILON);
-        assert!((Config::default().retrieval_thrash.threshold() - 0.65).abs() < f64::EPSILON);
+        let flat = serde_json::json!({"retrieval_thrash.similarity_metric": "jaccard"});
+        let config = Config::from_flat(flat.as_object().unwrap()).unwrap();
+        assert!((config.retrieval_thrash.cosine_threshold - 0.65).abs() < f64::EPSILON);
     }
 
     #[test]

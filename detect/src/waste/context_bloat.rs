@@ -31,14 +31,16 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
     if slope < knobs.slope_threshold {
         return None;
     }
-    let times = if knobs.slope_threshold > 0.0 {
-        slope / knobs.slope_threshold
+    // A threshold of nothing has no multiple; there each token counts.
+    let above = slope - knobs.slope_threshold;
+    let unit = if knobs.slope_threshold > 0.0 {
+        4.0 * knobs.slope_threshold
     } else {
-        f64::INFINITY
+        1.0
     };
     Some(Firing {
         rule: Rule::ContextBloat,
-        confidence: (0.3 + 0.25 * times).clamp(0.55, 0.95),
+        confidence: (0.55 + above / unit).min(0.95),
         suggested_action: "truncate_or_summarize_history",
         tool: None,
         subject: 0,
@@ -102,6 +104,15 @@ mod tests {
                 .confidence,
             0.95,
         );
+    }
+
+    #[test]
+    fn without_a_threshold_each_token_counts() {
+        let none = json!({"context_bloat.slope_threshold": 0});
+        let level = fires(Rule::ContextBloat, &prompts(&[700; 5]), &none).unwrap();
+        near(level.confidence, 0.55);
+        let rising = fires(Rule::ContextBloat, &prompts(&[700, 701, 702, 703, 704]), &none).unwrap();
+        near(rising.confidence, 0.95);
     }
 
     #[test]

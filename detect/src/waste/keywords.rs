@@ -1,7 +1,7 @@
 //! Words that make a prompt a classification, and a turn a correction: whole words, in any case.
 
 /// Words and phrases of a classification.
-const CLASSIFICATION: [&str; 10] = [
+const CLASSIFICATION: [&str; 11] = [
     "classify",
     "categorize",
     "categorise",
@@ -12,10 +12,11 @@ const CLASSIFICATION: [&str; 10] = [
     "yes or no",
     "true or false",
     "rate from 1",
+    "rate this on a scale",
 ];
 
 /// Words and phrases that reject an answer.
-const CORRECTION: [&str; 12] = [
+const CORRECTION: [&str; 16] = [
     "no",
     "not",
     "wrong",
@@ -25,19 +26,22 @@ const CORRECTION: [&str; 12] = [
     "instead",
     "rather",
     "don't",
+    "dont",
     "doesn't",
+    "doesnt",
     "isn't",
+    "isnt",
     "shouldn't",
+    "shouldnt",
 ];
 
-/// Adds the classification words of `text` to `found`, each once.
-pub(super) fn classification_words(text: &str, found: &mut Vec<&'static str>) {
+/// The classification words of `text`, each once.
+pub(super) fn classification_words(text: &str) -> Vec<&'static str> {
     let lower = text.to_lowercase();
-    for word in CLASSIFICATION {
-        if !found.contains(&word) && holds(&lower, word) {
-            found.push(word);
-        }
-    }
+    CLASSIFICATION
+        .into_iter()
+        .filter(|word| holds(&lower, word))
+        .collect()
 }
 
 /// Whether `text` rejects what was said before.
@@ -62,19 +66,15 @@ mod tests {
 
     #[test]
     fn words_stand_alone() {
-        let mut found = Vec::new();
-        classification_words(
-            "Reclassify it; is this apple ripe? éclassify classify_it",
-            &mut found,
-        );
+        let found = classification_words("Reclassify it; is this apple ripe? éclassify classify_it");
         assert!(found.is_empty(), "{found:?}");
-        classification_words("CLASSIFY: yes or no? classify!", &mut found);
-        assert_eq!(found, ["classify", "yes or no"]);
+        let found = classification_words("CLASSIFY: yes or no? classify! Rate this on a scale.");
+        assert_eq!(found, ["classify", "yes or no", "rate this on a scale"]);
     }
 
     #[test]
     fn corrections() {
-        for text in ["No!", "that is not it", "I meant Q3", "it doesn't"] {
+        for text in ["No!", "that is not it", "I meant Q3", "it doesn't", "it isnt so"] {
             assert!(correction(text), "{text}");
         }
         for text in ["I know", "a knot", "actual", "nein, falsch"] {

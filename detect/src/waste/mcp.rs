@@ -52,13 +52,15 @@ impl McpCall<'_> {
 }
 
 /// A `tools/call` that ended in a JSON-RPC error or a result with `isError`. Only such a call is a candidate for a retry:
-/// the same call after a success is a loop. `call` is the digest of tool and arguments.
-pub fn failed(run: &str, at: u64, call: u64) -> LlmCall {
+/// the same call after a success is a loop. `call` is the digest of tool and arguments, `bytes` what the failure put into
+/// the context.
+pub fn failed(run: &str, at: u64, call: u64, bytes: u64) -> LlmCall {
     LlmCall {
         session: run.to_owned(),
         at,
         method: "tools/call".to_owned(),
         request_hash: Some(call),
+        result_bytes: bytes,
         side: true,
         ..LlmCall::default()
     }
@@ -105,7 +107,7 @@ mod tests {
             monitor.answered("run", tool, 360);
             if *fails {
                 let hash = digest(format!("{tool}{arguments}").as_bytes());
-                told.extend(monitor.observe_rules("run", &failed("run", at * SECOND, hash), &MCP_RULES));
+                told.extend(monitor.observe_rules("run", &failed("run", at * SECOND, hash, 360), &MCP_RULES));
             }
             found.extend(told.into_iter().map(|f| f.detector));
         }
@@ -118,6 +120,10 @@ mod tests {
             .map(|i| (i, "get_part", json!({"id": "a-1"}), false))
             .collect();
         assert_eq!(observed(&calls, None), ["waste.tool_loop"]);
+        // One that is told already hides no other.
+        let second = (20..24).map(|i| (i, "put_part", json!({"id": "b-2"}), false));
+        let both: Vec<_> = calls.into_iter().chain(second).collect();
+        assert_eq!(observed(&both, None), ["waste.tool_loop"; 2]);
     }
 
     #[test]

@@ -87,12 +87,13 @@ fn bare(model: &str, gateway: bool) -> &str {
                     .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
         })
     };
-    let model = match model.split_once('/') {
-        Some((first, rest)) if key(first) => rest,
-        _ => model,
-    };
+    let mut model = model;
+    while let Some((_, rest)) = model.split_once('/').filter(|(first, _)| key(first)) {
+        model = rest;
+    }
     match model.split_once('/') {
-        Some((vendor, rest)) if gateway || VENDORS.contains(&vendor) => rest,
+        Some((vendor, rest)) if VENDORS.contains(&vendor) => rest,
+        Some((vendor, rest)) if gateway && !vendor.is_empty() && !rest.is_empty() => rest,
         _ => model,
     }
 }
@@ -123,6 +124,7 @@ mod tests {
             ("gpt-5-nano-2026", None),
             ("openai/gpt-4o-mini", None),
             ("@prod-1/gpt-4o", Some("route_to_gpt-4o-mini")),
+            ("@a/@b/openai/gpt-4o", Some("route_to_gpt-4o-mini")),
             ("my/gpt-4o", None),
         ] {
             assert_eq!(
@@ -132,10 +134,11 @@ mod tests {
             );
         }
         let gateway = json!({"raw_request": {
-            "base_url": "https://openrouter.ai/api/v1",
-            "messages": [{"role": "user", "content": "yes or no?"}],
+            "base_url": "https://openai.helicone.ai/v1",
+            "messages": [{"role": "user", "content": [{"text": "yes or"}, {"text": "no?"}]}],
         }});
         assert!(routed("my/gpt-4o", &gateway).is_some());
+        assert!(routed("/gpt-4o", &gateway).is_none(), "no vendor at all");
     }
 
     #[test]

@@ -6,7 +6,6 @@
 
 use super::call::LlmCall;
 use super::config::Config;
-use super::repetition::reaches;
 use super::request::Turn;
 use super::rule::{Firing, Rule};
 use super::similarity::{Metric, Pieces, as_f64, mean_pairwise};
@@ -55,7 +54,7 @@ pub(super) fn evaluate(call: &LlmCall, config: &Config) -> Option<Firing> {
         return None;
     }
     let mean = mean_pairwise(Metric::TfidfCharngram, &answers);
-    reaches(mean, knobs.similarity_threshold).then(|| Firing {
+    (mean >= knobs.similarity_threshold).then(|| Firing {
         rule: Rule::RepairLoop,
         confidence: (0.65 + 0.05 * as_f64(corrections.saturating_sub(knobs.min_corrections))).min(0.9),
         suggested_action: "surface_correction_pattern_to_engineer",
@@ -107,6 +106,12 @@ mod tests {
         near(talked(&loop_of(ANSWER)).unwrap().confidence, 0.65);
         assert!(talked(&loop_of(OTHER)).is_none(), "the answer changed");
         assert!(talked(&loop_of(ANSWER)[..4]).is_none(), "one correction");
+        let padded = format!("dont  {}", " ".repeat(200));
+        let mut turns = loop_of(ANSWER);
+        if let Some(turn) = turns.get_mut(2) {
+            turn.1 = &padded;
+        }
+        assert!(talked(&turns).is_some(), "white space makes no turn longer");
         let long = format!("no {ANSWER}");
         assert!(
             talked(&[

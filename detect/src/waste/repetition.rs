@@ -60,8 +60,3 @@ pub(super) fn numbers(group: &Group<'_>, seconds: f64, mean: f64) -> Vec<(&'stat
         ("mean_similarity", mean),
     ]
 }
-
-/// Whether a mean reaches a threshold; equal texts give 1 but for rounding.
-pub(super) fn reaches(mean: f64, threshold: f64) -> bool {
-    mean >= threshold - 1e-9
-}

@@ -77,7 +77,7 @@ impl ToolDefinitions {
 pub enum Turn {
     /// The person's.
     User {
-        /// Its length in characters.
+        /// Its length in characters, white space around it left out.
         characters: usize,
         /// Whether it holds a word that corrects.
         corrects: bool,
@@ -86,7 +86,7 @@ pub enum Turn {
     Other,
     /// The model's.
     Agent {
-        /// Its length in characters.
+        /// Its length in characters, white space around it left out.
         characters: usize,
         /// Its 3-grams.
         pieces: Pieces,
@@ -114,25 +114,17 @@ impl Request {
             .and_then(Value::as_array)
             .map_or(&[][..], Vec::as_slice);
         let max_image = config.vision_re_upload.max_image_bytes;
-        for message in messages {
-            let content = message.get("content");
-            for text in texts(content) {
-                classification_words(text, &mut out.classification);
-            }
-            for block in content.and_then(Value::as_array).into_iter().flatten() {
-                out.block(block, max_image);
-            }
+        let contents_of = || messages.iter().map(|message| message.get("content"));
+        // A phrase may begin in one block and end in the next.
+        let said: Vec<&str> = contents_of().flat_map(texts).collect();
+        out.classification = classification_words(&said.join(" "));
+        for block in contents_of().filter_map(|content| content?.as_array()).flatten() {
+            out.block(block, max_image);
         }
         for entry in contents(request) {
             let parts = entry.get("parts").and_then(Value::as_array).into_iter().flatten();
             for part in parts.chain(std::iter::once(entry)) {
-                let data = ["inline_data", "inlineData"]
-                    .iter()
-                    .find_map(|name| part.get(*name)?.get("data"));
-                out.image(
-                    data.and_then(Value::as_str).filter(|data| !data.is_empty()),
-                    max_image,
-                );
+                out.image(inline(part), max_image);
             }
         }
         out.turns = turns(messages);
@@ -167,6 +159,7 @@ impl Request {
             }
             _ => {}
         }
+        self.image(inline(block), max_image);
     }
 
     fn image(&mut self, data: Option<&str>, max: usize) {
@@ -184,10 +177,12 @@ impl Request {
 
 /// Hosts that take model names with a vendor in front.
 fn is_gateway(base_url: &str) -> bool {
-    const HOSTS: [&str; 8] = [
+    const HOSTS: [&str; 10] = [
         "openrouter.ai",
         "api.portkey.ai",
+        "api.helicone.ai",
         "oai.helicone.ai",
+        "openai.helicone.ai",
         "api.together.xyz",
         "api.groq.com",
         "api.fireworks.ai",
@@ -198,12 +193,20 @@ fn is_gateway(base_url: &str) -> bool {
     HOSTS.iter().any(|host| lower.contains(host))
 }
 
+/// The list under `tools`, else the one where Bedrock's Converse has it.
 fn tools(request: &Value) -> Option<ToolDefinitions> {
-    let listed = match request.get("tools") {
-        None | Some(Value::Null) => request.get("toolConfig")?.get("tools")?,
-        Some(tools) => tools,
-    };
-    listed.as_array().map(|tools| ToolDefinitions::of(tools))
+    let nested = || request.get("toolConfig")?.get("tools")?.as_array();
+    let listed = request.get("tools").and_then(Value::as_array).or_else(nested);
+    listed.map(|tools| ToolDefinitions::of(tools))
+}
+
+/// Base64 of an image as Gemini's requests carry it.
+fn inline(part: &Value) -> Option<&str> {
+    ["inline_data", "inlineData"]
+        .iter()
+        .find_map(|name| part.get(*name)?.get("data"))
+        .and_then(Value::as_str)
+        .filter(|data| !data.is_empty())
 }
 
 fn contents(request: &Value) -> impl Iterator<Item = &Value> {
@@ -232,13 +235,14 @@ fn turns(messages: &[Value]) -> Vec<Turn> {
             .filter(|text| !text.is_empty())
             .collect::<Vec<_>>()
             .join(" ");
-        let characters = text.chars().count();
+        let characters = text.trim().chars().count();
+        let said = !text.is_empty();
         turns.push(match message.get("role").and_then(Value::as_str) {
-            Some("user") if characters > 0 => Turn::User {
+            Some("user") if said => Turn::User {
                 characters,
                 corrects: correction(&text),
             },
-            Some("assistant") if characters > 0 => Turn::Agent {
+            Some("assistant") if said => Turn::Agent {
                 characters,
                 pieces: Pieces::ngrams(crate::finding::cut(&text, MAX_ANSWER_BYTES), 3),
             },

@@ -13,10 +13,10 @@ pub(super) fn is_rerank(call: &LlmCall) -> bool {
     call.provider == "cohere" && call.method == "rerank"
 }
 
-pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
+pub(super) fn evaluate(session: &Session, config: &Config, told: &dyn Fn(u64) -> bool) -> Option<Firing> {
     let knobs = &config.rerank_thrash;
     let (hash, count, span) = repeated(session.window(knobs.window_seconds), knobs.min_calls, |record| {
-        record.request_hash.filter(|_| record.rerank)
+        record.request_hash.filter(|hash| record.rerank && !told(*hash))
     })?;
     Some(Firing {
         rule: Rule::RerankThrash,

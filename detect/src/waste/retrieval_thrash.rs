@@ -5,14 +5,16 @@
 
 use super::call::digest;
 use super::config::Config;
-use super::repetition::{by_tool, numbers, reaches, similarity};
+use super::repetition::{by_tool, numbers, similarity};
 use super::rule::{Firing, Rule};
 use super::session::Session;
 
-pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
+pub(super) fn evaluate(session: &Session, config: &Config, told: &dyn Fn(u64) -> bool) -> Option<Firing> {
     let knobs = &config.retrieval_thrash;
     for group in by_tool(session, knobs.window_seconds) {
-        if group.calls.len() < knobs.min_calls || !is_retriever(group.tool, &knobs.retrieval_tool_patterns) {
+        let subject = digest(group.tool.as_bytes());
+        let retrieves = || is_retriever(group.tool, &knobs.retrieval_tool_patterns);
+        if group.calls.len() < knobs.min_calls || told(subject) || !retrieves() {
             continue;
         }
         let mean = similarity(
@@ -21,13 +23,13 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
             knobs.max_total_corpus_bytes,
             |call| &call.arguments.retrieved,
         );
-        if reaches(mean, knobs.threshold()) {
+        if mean >= knobs.cosine_threshold {
             return Some(Firing {
                 rule: Rule::RetrievalThrash,
-                confidence: (0.55 + 4.0 * (mean - knobs.threshold())).clamp(0.55, 0.95),
+                confidence: (0.55 + 4.0 * (mean - knobs.cosine_threshold)).clamp(0.55, 0.95),
                 suggested_action: "cache_retrieval_results_or_widen_initial_query_or_dedupe",
                 tool: Some(group.tool.to_string()),
-                subject: digest(group.tool.as_bytes()),
+                subject,
                 numbers: numbers(&group, knobs.window_seconds, mean),
             });
         }

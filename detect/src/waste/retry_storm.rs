@@ -5,12 +5,12 @@ use super::rule::{Firing, Rule};
 use super::session::{Record, Session, elapsed};
 use super::similarity::as_f64;
 
-pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
+pub(super) fn evaluate(session: &Session, config: &Config, told: &dyn Fn(u64) -> bool) -> Option<Firing> {
     let knobs = &config.retry_storm;
     let (hash, count, _) = repeated(
         session.window(knobs.window_seconds),
         knobs.min_retries,
-        |record| record.request_hash,
+        |record| record.request_hash.filter(|hash| !told(*hash)),
     )?;
     Some(Firing {
         rule: Rule::RetryStorm,

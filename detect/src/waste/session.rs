@@ -60,7 +60,7 @@ impl Session {
             at: call.at,
             prompt_tokens: call.usage.prompt_tokens,
             completion_tokens: call.usage.completion_tokens,
-            result_bytes: 0,
+            result_bytes: call.result_bytes,
             user_facing: call.user_facing,
             side: call.side,
             request_hash: call.request_hash,

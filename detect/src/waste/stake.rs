@@ -46,12 +46,14 @@ pub(super) fn add(firing: &mut Firing, session: &Session, call: &LlmCall, config
         Rule::RerankThrash => spent(
             session
                 .window(knobs.rerank_thrash.window_seconds)
-                .filter(|record| record.rerank)
+                .filter(|record| record.rerank && record.request_hash == Some(firing.subject))
                 .skip(1),
         ),
         Rule::Zombie => {
             let heard = session.records().rposition(|record| record.user_facing);
-            spent(session.records().skip(heard.map_or(0, |at| at + 1)))
+            // Beside a call that failed stands a record of the failure.
+            let since = session.records().skip(heard.map_or(0, |at| at + 1));
+            spent(since.filter(|record| !record.side))
         }
         // What later turns carried beyond the first.
         Rule::ContextBloat => {

@@ -81,8 +81,7 @@ pub enum Malformed {
     Protobuf,
     /// Too much for its size.
     #[error(
-        "the body holds more than {MAX_VALUES} values (an object counts {} more), or nests deeper than {MAX_DEPTH}",
-        OBJECT
+        "the body holds too many values (an object counts {OBJECT} more), or nests deeper than {MAX_DEPTH}"
     )]
     TooMuch,
 }

@@ -75,6 +75,23 @@ mod tests {
     }
 
     #[test]
+    fn definitions_stand_in_one_of_two_places() {
+        use super::super::testing::{calls, fires};
+        use serde_json::json;
+
+        let tools = vec![json!({"name": "t"}); 30];
+        for (request, bloat) in [
+            (json!({"tools": tools}), true),
+            (json!({"tools": {}, "toolConfig": {"tools": tools}}), true),
+            (json!({"tools": [], "toolConfig": {"tools": tools}}), false),
+        ] {
+            let calls = calls([json!({"raw_request": request})]);
+            let fired = fires(Rule::ToolDefinitionBloat, &calls, &json!({}));
+            assert_eq!(fired.is_some(), bloat, "{request}");
+        }
+    }
+
+    #[test]
     fn thresholds_include_their_edges() {
         assert_eq!(confidence(29, 29_999), None);
         near(confidence(30, 100).unwrap(), 0.85);

@@ -5,18 +5,19 @@
 
 use super::call::{Field, digest};
 use super::config::Config;
-use super::repetition::{Group, by_tool, numbers, reaches, similarity};
+use super::repetition::{Group, by_tool, numbers, similarity};
 use super::rule::{Firing, Rule};
 use super::session::Session;
 
-pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
+pub(super) fn evaluate(session: &Session, config: &Config, told: &dyn Fn(u64) -> bool) -> Option<Firing> {
     let knobs = &config.tool_loop;
     for group in by_tool(session, knobs.window_seconds) {
         let polling = knobs
             .polling_tools
             .iter()
             .any(|tool| tool.to_lowercase() == group.tool.to_lowercase());
-        if group.calls.len() < knobs.min_calls || polling || pages(&group) {
+        let subject = digest(group.tool.as_bytes());
+        if group.calls.len() < knobs.min_calls || polling || told(subject) || pages(&group) {
             continue;
         }
         let mean = similarity(
@@ -25,13 +26,13 @@ pub(super) fn evaluate(session: &Session, config: &Config) -> Option<Firing> {
             knobs.max_total_corpus_bytes,
             |call| &call.arguments.looped,
         );
-        if reaches(mean, knobs.threshold()) {
+        if mean >= knobs.threshold() {
             return Some(Firing {
                 rule: Rule::ToolLoop,
                 confidence: (0.6 + 4.0 * (mean - knobs.threshold())).clamp(0.6, 0.99),
                 suggested_action: "pause_for_human_review",
                 tool: Some(group.tool.to_string()),
-                subject: digest(group.tool.as_bytes()),
+                subject,
                 numbers: numbers(&group, knobs.window_seconds, mean),
             });
         }

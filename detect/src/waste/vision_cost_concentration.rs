@@ -8,10 +8,7 @@ use super::rule::{Firing, Rule};
 
 pub(super) fn evaluate(call: &LlmCall, config: &Config) -> Option<Firing> {
     let knobs = &config.vision_cost_concentration;
-    let image = call
-        .usage
-        .image_tokens
-        .filter(|image| *image > 0 && call.usage.prompt_tokens > 0)?;
+    let image = call.usage.image_tokens.filter(|_| call.usage.prompt_tokens > 0)?;
     let share = tokens(image) / tokens(call.usage.prompt_tokens);
     (call.provider == "gemini"
         && share >= knobs.image_share_threshold
@@ -58,5 +55,25 @@ mod tests {
         assert!(!fired("gemini", 800, 1_000, 50));
         assert!(!fired("openai", 800, 1_000, 49));
         assert!(!fired("gemini", 0, 0, 0));
+    }
+
+    #[test]
+    fn the_wire_names_counts_in_its_own_way() {
+        use super::super::testing::{calls, fires};
+        use serde_json::json;
+
+        let asked = |details: serde_json::Value| {
+            let call = json!({"provider": "gemini", "prompt_tokens": 1_000, "completion_tokens": 1,
+                "raw_response_meta": {"prompt_tokens_details": details}});
+            fires(Rule::VisionCostConcentration, &calls([call]), &json!({})).is_some()
+        };
+        assert!(asked(json!([{"modality": "IMAGE", "tokenCount": 900}])));
+        assert!(asked(
+            json!([{"modality": "IMAGE", "token_count": null, "tokenCount": 900}])
+        ));
+        assert!(!asked(json!([{"modality": "IMAGE", "token_count": "900"}])));
+        assert!(!asked(
+            json!([{"modality": "IMAGE", "token_count": 900}, {"modality": "IMAGE", "token_count": -200}])
+        ));
     }
 }

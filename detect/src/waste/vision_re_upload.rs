@@ -44,7 +44,8 @@ mod tests {
 
     fn sent(images: &[&str]) -> Option<Firing> {
         let calls = calls(images.iter().enumerate().map(|(index, data)| {
-            let content: Value = match index % 2 {
+            let content: Value = match index % 3 {
+                2 => json!([{"type": "image", "inline_data": {"mime_type": "image/png", "data": data}}]),
                 0 => json!([{"type": "image", "source": {"type": "base64", "data": data}}]),
                 _ => json!([{"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}}]),
             };

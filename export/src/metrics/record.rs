@@ -256,7 +256,8 @@ impl Metrics {
         self.waste.with_label_values(&[rule]).inc();
     }
 
-    /// Counts an observation that the waste rules had no room for; `source` is `mcp`, `otlp` or `api`.
+    /// Counts an observation that the waste rules had no room for; `source` is `mcp`, `otlp` or `api`,
+    /// or `findings` where it is something found in reports beyond what their user may have told.
     pub fn waste_dropped(&self, source: &'static str) {
         self.waste_dropped.with_label_values(&[source]).inc();
     }

@@ -27,6 +27,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         context.with_kams("enforce::unchanged-to-the-byte", unchanged),
         context.with_kams("enforce::every-form-of-message", every_form),
         context.with_kams("enforce::a-denied-call-and-the-next", denied),
+        context.with_kams("enforce::ids-of-every-length", long_ids),
         context.with_kams("enforce::arguments-are-redacted", redacted),
         context.with_kams("enforce::a-poisoned-list-never-arrives", drift),
         context.with_kams("enforce::a-result-that-orders-the-model-about", injection),
@@ -142,6 +143,31 @@ fn denied(context: &Context) -> Result<()> {
         "no finding: {findings}"
     );
     Ok(())
+}
+
+/// Whatever an agent calls its calls: a refused one is answered, and results are judged.
+fn long_ids(context: &Context) -> Result<()> {
+    let kams = context.enforcing()?;
+    let stage = Stage::new()?;
+    let mut agent = open(&kams, &stage, "long-named")?;
+    for len in [1_000, 2_000, 60_000] {
+        for (text, refused_by) in [
+            (secret(), "no-secrets"),
+            (ORDERS.to_owned(), "no-orders"),
+            ("fine".to_owned(), "fine"),
+        ] {
+            let id = format!("{refused_by}{}", "i".repeat(len));
+            agent.line(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",
+                "params": {"name": "say", "arguments": {"text": text}}}))?;
+            let answer = agent.heard()?;
+            ensure!(answer["id"] == id.as_str(), "{len}: {:.200}", answer["id"]);
+            let said = answer["result"]["content"][0]["text"]
+                .as_str()
+                .unwrap_or_default();
+            ensure!(said.contains(refused_by), "{len}: {refused_by}: {said}");
+        }
+    }
+    agent.close()
 }
 
 /// The server gets placeholders; every other byte of the message is as it was.

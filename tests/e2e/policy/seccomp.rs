@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kams_tests::desk::Desk;
 use kams_tests::kams::Kams;
+use kams_tests::kit;
 use kams_tests::stage::Stage;
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,6 +27,7 @@ pub(super) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         context.with_kams("policy::seccomp-deny", deny),
         context.with_kams("policy::seccomp-behind-a-launcher", launcher),
         context.with_kams("policy::seccomp-behind-npx", npx),
+        context.with_kams("policy::seccomp-behind-uvx", uvx),
         context.with_kams("policy::seccomp-notify-and-the-death-of-the-daemon", notify),
         context.with_kams("policy::seccomp-missing-is-told", missing),
     ]
@@ -121,6 +123,23 @@ require('readline').createInterface({ input: process.stdin }).on('line', (line) 
 });
 ";
 
+/// The same in Python.
+const MODULE: &str = r#"
+import json, subprocess, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    method, params, result = message["method"], message.get("params", {}), {}
+    if method == "initialize":
+        info = {"name": "chained", "version": "1"}
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": {}, "serverInfo": info}
+    elif method == "tools/call":
+        run = subprocess.run(["sh", "-c", params["arguments"]["line"]], capture_output=True, text=True)
+        result = {"content": [{"type": "text", "text": f"{run.returncode}\n{run.stdout}{run.stderr}"}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"#;
+
 fn npx(context: &Context) -> Result<()> {
     let kams = daemon(context, &policy("deny"))?;
     let stage = Stage::new()?;
@@ -137,7 +156,33 @@ fn npx(context: &Context) -> Result<()> {
     ensure!(!has_network(&mut desk)?, "the server behind npx has the network");
     ensure!(desk.shell(NO_RING)?.0 == 0, "a ring under a filter");
     shown(&kams, "refusing")?;
-    // npx waits for its server, and is under no filter.
+    first_is_free(&kams)?;
+    desk.close()
+}
+
+fn uvx(context: &Context) -> Result<()> {
+    let kams = daemon(context, &policy("deny"))?;
+    let stage = Stage::new()?;
+    let module = stage.write("module.py", MODULE)?;
+    let installed = kit::installed();
+    let line = format!(
+        "export UV_OFFLINE=1 UV_NO_INDEX=1 UV_PYTHON_DOWNLOADS=never UV_PYTHON={} UV_FIND_LINKS={} UV_CACHE_DIR={}; \
+         exec uvx --from mcp-server-time python {}",
+        kit::python_bin("python").display(),
+        installed.join("wheels").display(),
+        installed.join("uv-cache").display(),
+        module.display()
+    );
+    let mut desk = known(&stage, &["sh", "-c", &line])?;
+    ensure!(!has_network(&mut desk)?, "the server behind uvx has the network");
+    ensure!(desk.shell(NO_RING)?.0 == 0, "a ring under a filter");
+    shown(&kams, "refusing")?;
+    first_is_free(&kams)?;
+    desk.close()
+}
+
+/// A launcher that waits for its server is under no filter: it may have to fetch something.
+fn first_is_free(kams: &Kams) -> Result<()> {
     let answer = kams.ask(&["servers"])?;
     let server = list(&answer, "servers")
         .iter()
@@ -148,9 +193,9 @@ fn npx(context: &Context) -> Result<()> {
     let status = std::fs::read_to_string(format!("/proc/{first}/status"))?;
     ensure!(
         status.contains("\nSeccomp:\t0\n"),
-        "npx is under a filter: {status}"
+        "the launcher is under a filter: {status}"
     );
-    desk.close()
+    Ok(())
 }
 
 fn notify(context: &Context) -> Result<()> {

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use kams_tests::desk::Desk;
 use kams_tests::event::Event;
 use kams_tests::kams::Kams;
 use kams_tests::stage::Stage;
 use libtest_mimic::Trial;
 
-use crate::context::{Context, DRIVERS, FORM_AGENT, FORM_SERVER, ODD_AGENT, barrier, one_talk, programs};
+use crate::context::{
+    Context, DESK_SERVER, DRIVERS, FORM_AGENT, FORM_SERVER, LINE_AGENT, ODD_AGENT, barrier, one_talk,
+    programs,
+};
 
 /// How long the kernel may take to free programs.
 const FREED: Duration = Duration::from_secs(5);
@@ -21,6 +25,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         context.with_kams("daemon::reload", reload),
         context.with_kams("daemon::off-and-on", off_and_on),
         context.with_kams("daemon::adopts-what-runs", adopts),
+        context.with_kams("daemon::agent-that-ran-before", agent_that_ran_before),
         context.with_kams("daemon::stops-clean", stops_clean),
     ]
 }
@@ -136,6 +141,45 @@ fn adopts(context: &Context) -> Result<()> {
         events.iter().any(last_call),
         "the running server was not adopted: {events:#?}"
     );
+    let gone = |event: &Event| event.event == "server_gone" && event.server_pid == Some(pid);
+    kams.wait(mark, "its end", |events| events.iter().any(gone))?;
+    stop(kams)
+}
+
+/// Agents run for days: what one starts after Kams came is its server from the first byte to the end.
+fn agent_that_ran_before(context: &Context) -> Result<()> {
+    context.stop_shared()?;
+    let stage = Stage::new()?;
+    let mut desk = Desk::silent(&stage, LINE_AGENT, &[DESK_SERVER], None)?;
+    let agent = desk.agent_pid();
+    let kams = Kams::start(
+        &programs(),
+        "watch:\n  agents:\n  - {name: the-old-one, executable: line-agent}\n",
+    )?;
+    let of_agent = |event: &&Event| event.agent_pid == Some(agent);
+    let seen = |events: &[Event], what: &str| events.iter().filter(of_agent).any(|e| e.event == what);
+    kams.wait(0, "the agent", |events| seen(events, "agent_started"))?;
+    desk.greet()?;
+    desk.call("anything", &serde_json::json!({}))?;
+    desk.close()?;
+    let events = kams.wait(0, "the ends", |events| {
+        seen(events, "server_gone") && seen(events, "agent_gone")
+    })?;
+    let of_agent: Vec<&Event> = events.iter().filter(of_agent).collect();
+    ensure!(
+        of_agent
+            .iter()
+            .all(|e| e.agent.as_deref() == Some("the-old-one") && !e.gap),
+        "{of_agent:#?}"
+    );
+    ensure!(
+        seen(&events, "response") && seen(&events, "tool_result"),
+        "{of_agent:#?}"
+    );
+    ensure!(
+        of_agent.iter().filter(|e| e.event == "agent_started").count() == 1,
+        "{of_agent:#?}"
+    );
     stop(kams)
 }
 
@@ -149,7 +193,14 @@ fn stops_clean(context: &Context) -> Result<()> {
         own.iter().any(|id| loaded().is_ok_and(|ids| ids.contains(id))),
         "a daemon without a kernel program"
     );
+    let pinned = pin_folders()?;
+    ensure!(!pinned.is_empty(), "a daemon that pins nothing");
     stop(kams)?;
+    let stays: Vec<_> = pinned.iter().filter(|folder| folder.exists()).collect();
+    ensure!(
+        stays.len() + 1 == pinned.len(),
+        "pinned maps stay behind: {stays:?}"
+    );
     let left = || -> Result<usize> { Ok(loaded()?.iter().filter(|id| own.contains(id)).count()) };
     // The kernel frees a program some time after its last holder has gone, and tells nobody.
     let start = Instant::now();
@@ -163,6 +214,18 @@ fn stops_clean(context: &Context) -> Result<()> {
         "the agent does not survive the end of Kams"
     );
     Ok(())
+}
+
+/// Folders in which daemons of this host pin maps.
+fn pin_folders() -> Result<Vec<std::path::PathBuf>> {
+    let entries = std::fs::read_dir("/sys/fs/bpf").context("the BPF filesystem")?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    Ok(paths
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("kams-"))
+        })
+        .collect())
 }
 
 /// Ids of the eBPF programs that a process holds; other daemons on the host have others.

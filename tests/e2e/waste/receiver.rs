@@ -18,8 +18,8 @@ use super::{boxed, until, waste, well};
 use crate::context::{Context, DRIVERS, FORM_AGENT, FORM_SERVER};
 
 const ADDRESS: &str = "127.0.0.1:4318";
-const NOBODY: u32 = 65_534;
-const JSON: &str = "content-type: application/json";
+pub(super) const NOBODY: u32 = 65_534;
+pub(super) const JSON: &str = "content-type: application/json";
 const PROTOBUF: &str = "content-type: application/x-protobuf";
 
 pub(super) fn trials(context: &Arc<Context>) -> Vec<Trial> {
@@ -42,7 +42,7 @@ pub(super) fn trials(context: &Arc<Context>) -> Vec<Trial> {
 }
 
 /// Status of an answer; none where the connection was closed without one.
-fn post(path: &str, headers: &[&str], body: &[u8]) -> Result<Option<u16>> {
+pub(super) fn post(path: &str, headers: &[&str], body: &[u8]) -> Result<Option<u16>> {
     let mut stream = TcpStream::connect(ADDRESS)?;
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n{}\r\n\r\n",
@@ -203,7 +203,7 @@ fn flood(kams: &Kams) -> Result<()> {
 }
 
 /// Status and body of a request to the admin socket.
-fn report(kams: &Kams, kind: &str, body: &str) -> Result<(u16, String)> {
+pub(super) fn report(kams: &Kams, kind: &str, body: &str) -> Result<(u16, String)> {
     let mut stream = UnixStream::connect(kams.socket())?;
     let request = format!(
         "POST /v1/llm-calls HTTP/1.1\r\nhost: kams\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",

@@ -112,7 +112,55 @@ fn round_trip(kams: &Kams) -> Result<()> {
     )?;
     refused(&["enable"], "--replace")?;
     refused(&["enable", "--endpoint", "http://10.0.0.1:4318"], "loopback")?;
+    hostile(&gemini, &codex, &claude, &refused)?;
+    well(telemetry(&["enable"])?)?;
+    let beside = gemini.with_file_name("victim");
+    ensure!(text(&beside)? == GEMINI, "written through a link");
+    well(telemetry(&["disable"])?)?;
+    let meta = std::fs::symlink_metadata(&gemini)?;
+    ensure!(
+        meta.is_file() && meta.mode() & 0o777 == 0o444 && text(&gemini)? == GEMINI,
+        "a file that nobody may write is put back as it was"
+    );
     by_others(kams, &root)
+}
+
+/// Files that somebody else has a hand in are left alone, and with them all others.
+fn hostile(
+    gemini: &Path,
+    codex: &Path,
+    claude: &Path,
+    refused: &dyn Fn(&[&str], &str) -> Result<()>,
+) -> Result<()> {
+    use std::os::unix::fs::{chown, symlink};
+
+    let folder = gemini.parent().context("a folder")?;
+    let beside = folder.join("victim");
+    let untouched = |wanted: &str| -> Result<()> {
+        ensure!(text(codex)? == CODEX && !claude.exists(), "half of it is written");
+        ensure!(text(&beside)? == wanted, "what stood beside was written to");
+        Ok(())
+    };
+    std::fs::write(&beside, GEMINI)?;
+    std::fs::remove_file(gemini)?;
+    symlink(&beside, gemini)?;
+    refused(&["enable"], "no regular file")?;
+    untouched(GEMINI)?;
+    std::fs::remove_file(gemini)?;
+    std::fs::write(gemini, GEMINI)?;
+    std::fs::set_permissions(gemini, PermissionsExt::from_mode(0o646))?;
+    refused(&["enable"], "others than root may write")?;
+    std::fs::set_permissions(gemini, PermissionsExt::from_mode(0o444))?;
+    chown(gemini, Some(NOBODY), None)?;
+    refused(&["enable"], "others than root may write")?;
+    chown(gemini, Some(0), None)?;
+    chown(folder, Some(NOBODY), None)?;
+    refused(&["enable"], "others than root may write")?;
+    chown(folder, Some(0), None)?;
+    untouched(GEMINI)?;
+    // A name that the command writes under, planted while the folder was somebody else's.
+    symlink(&beside, folder.join("settings.kams-new"))?;
+    Ok(())
 }
 
 /// Neither another user nor an agent may do it.

@@ -1,20 +1,15 @@
-//! Benchmarks of a running Kams that need real processes.
-//!
-//! `kams-bench churn [PROCESSES [SERVERS]]` measures by itself. `kams-bench relayed` is the background of another
-//! benchmark: a daemon that enforces, and an agent whose one server has a relay.
+//! Benchmarks of a running Kams that need real processes: `kams-bench churn [PROCESSES [SERVERS]]`,
+//! `kams-bench memory [SERVERS]`.
 #![forbid(unsafe_code)]
 
-use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use kams_tests::churn;
 use kams_tests::desk::Desk;
-use kams_tests::event::Event;
 use kams_tests::kams::Kams;
 use kams_tests::stage::Stage;
-use serde_json::json;
 
 /// Short-lived processes and servers, unless others are asked for.
 const COUNTS: [u32; 2] = [100_000, 1_000];
@@ -29,6 +24,11 @@ const GROWTH: [(&str, f64); 4] = [
     ("losses", 0.0),
 ];
 
+/// Servers that live at once, unless another number is asked for: that of the target in the design.
+const SERVERS: usize = 100;
+/// A daemon that relays every server from its first start on.
+const RELAYED: &str = "mode: enforce\nrelay: candidates\nwatch:\n  unknown_agents: ignore\n  agents: [{name: line-agent, executable: line-agent}]\n";
+
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
@@ -39,62 +39,101 @@ fn main() -> Result<()> {
             }
             churn(counts)
         }
-        Some("relayed") => relayed(),
-        other => bail!("no benchmark {other:?}; there are: churn, relayed"),
+        Some("memory") => memory(args.next().map_or(Ok(SERVERS), |text| text.parse())?),
+        other => bail!("no benchmark {other:?}; there are: churn, memory"),
     }
 }
 
-/// Where the daemon's programs lie: beside this one.
-fn programs() -> Result<PathBuf> {
-    Ok(std::env::current_exe()?.parent().context("a folder")?.to_owned())
-}
-
-/// Every server of the one known agent gets a relay.
-const RELAYED: &str = "mode: enforce
-relay: candidates
-watch:
-  unknown_agents: ignore
-  agents:
-  - {name: line-agent, executable: line-agent}
-";
-
-/// Says `relayed` once the daemon has put a relay before the agent's server and its payload programs have left the
-/// host, and keeps it so until standard input ends. A success means that it was so throughout, and that the daemon
-/// judged a call before and one after.
-fn relayed() -> Result<()> {
-    let programs = programs()?;
-    let program = |name: &str| programs.join(name).to_string_lossy().into_owned();
+/// What the worker and the relays take with no, one and `most` servers, each in a session of its own.
+fn memory(most: usize) -> Result<()> {
+    let programs = std::env::current_exe()?.parent().context("a folder")?.to_owned();
+    let (agent, server) = (programs.join("line-agent"), programs.join("desk-server"));
+    let (agent, server) = (agent.to_string_lossy(), server.to_string_lossy());
     let kams = Kams::start(&programs, RELAYED)?;
-    let stage = Stage::new()?;
-    let has = |events: &[Event], kind: &str| events.iter().any(|event| event.event == kind);
-    let mut desk = Desk::open(&stage, &program("line-agent"), &program("desk-server"), None)?;
-    kams.wait(0, "a relay", |events| has(events, "server_relayed"))?;
-    let judged = |desk: &mut Desk, text: &str| -> Result<()> {
-        let mark = kams.mark();
-        let result = desk.call("say", &json!({"text": text}))?;
-        ensure!(result["content"][0]["text"] == text, "the server said {result}");
-        kams.wait(mark, "a call", |events| has(events, "tool_result"))?;
-        Ok(())
-    };
-    judged(&mut desk, "before")?;
-    let detached = |status: &serde_json::Value| status["payload"]["attached"] == false;
-    kams.ask_until(&["status"], "the payload programs left", detached)?;
     let mut out = std::io::stdout();
-    writeln!(out, "relayed")?;
-    out.flush()?;
-    std::io::stdin().read_to_end(&mut Vec::new())?;
-    let status = kams.ask(&["status"])?;
-    ensure!(detached(&status), "the payload programs came back: {status}");
-    judged(&mut desk, "after")?;
-    let seen = kams.since(0);
-    let lost = ["server_unrelayed", "server_gone", "loss"]
-        .into_iter()
-        .find(|kind| has(&seen, kind));
-    ensure!(lost.is_none(), "there was {lost:?}: {seen:#?}");
-    desk.close()?;
+    writeln!(
+        out,
+        "{:<10}{:>14}{:>14}{:>14}{:>14}{:>10}{:>16}{:>16}",
+        "servers",
+        "worker anon",
+        "worker file",
+        "worker shmem",
+        "worker all",
+        "relays",
+        "anon per relay",
+        "all per relay"
+    )?;
+    let mut sessions = Vec::new();
+    for count in [0, 1, most] {
+        while sessions.len() < count {
+            let stage = Stage::new()?;
+            let mut session = Desk::open(&stage, &agent, &server, None)?;
+            session.ask("tools/list", &serde_json::json!({}))?;
+            session.call("anything", &serde_json::json!({}))?;
+            sessions.push((session, stage));
+        }
+        kams.ask_until(&["servers"], "relays before all of them", |answer| {
+            let servers = answer["servers"].as_array();
+            servers.is_some_and(|all| all.iter().filter(|one| one["state"] == "relayed").count() == count)
+        })?;
+        let worker = resident(kams.pid()).context("the worker")?;
+        let relays: Vec<_> = relays().into_iter().filter_map(resident).collect();
+        let each = |index: usize| {
+            let sum: f64 = relays
+                .iter()
+                .map(|one| one.0.get(index).copied().unwrap_or_default())
+                .sum();
+            sum / f64::from(u32::try_from(relays.len().max(1)).unwrap_or(1))
+        };
+        let all = |index: usize| worker.0.get(index).copied().unwrap_or_default();
+        writeln!(
+            out,
+            "{count:<10}{:>10.1} MiB{:>10.1} MiB{:>10.1} MiB{:>10.1} MiB{:>10}{:>12.2} MiB{:>12.2} MiB",
+            all(0),
+            all(1),
+            all(2),
+            all(0) + all(1) + all(2),
+            relays.len(),
+            each(0),
+            each(0) + each(1) + each(2)
+        )?;
+    }
+    for (session, _stage) in sessions {
+        session.close()?;
+    }
     let (status, log) = kams.stop()?;
     ensure!(status.success(), "kamsd ended with {status}\n{log}");
     Ok(())
+}
+
+/// MiB of a process's own, of files and of shared memory.
+struct Resident([f64; 3]);
+
+fn resident(pid: u32) -> Option<Resident> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let value = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        let kb: f64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+        Some(kb / 1024.0)
+    };
+    Some(Resident([
+        value("RssAnon:")?,
+        value("RssFile:")?,
+        value("RssShmem:")?,
+    ]))
+}
+
+/// Processes that are relays, or wait to be one.
+fn relays() -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_relay = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+            line.split(|byte| *byte == 0).nth(1) == Some(b"worker")
+                && line.windows(10).any(|w| w == b"kams-relay")
+        })
+    };
+    pids.filter(is_relay).collect()
 }
 
 /// In the order of [`GROWTH`].
@@ -128,7 +167,7 @@ fn grown(before: &Sample, after: &Sample) -> Vec<&'static str> {
 
 /// Short-lived processes and servers with Kams: what they cost, and what stays behind.
 fn churn([processes, servers]: [u32; 2]) -> Result<()> {
-    let programs = programs()?;
+    let programs = std::env::current_exe()?.parent().context("a folder")?.to_owned();
     let server = programs.join("desk-server");
     let timed = |work: &dyn Fn() -> Result<()>, count: u32| -> Result<f64> {
         let start = Instant::now();

@@ -48,7 +48,7 @@ fn program() -> Result<PathBuf> {
 
 /// What the benchmark starts for the part with a whole daemon; the first starts the others, which lie beside it.
 const DAEMON: [&str; 6] = [
-    "kams-bench",
+    "kams-relayed",
     "kamsd",
     "kams",
     "kams-relay",
@@ -71,7 +71,7 @@ fn guest(rounds: u32) -> Result<()> {
         command: [
             "/tests/overhead",
             &rounds.to_string(),
-            "/kams/kams-bench",
+            "/kams/kams-relayed",
             "--check",
         ]
         .map(str::to_owned)

@@ -25,7 +25,7 @@ impl LiveView {
         let columns = vec![
             Column::left("TIME", 32).at_least(if live { 12 } else { 19 }),
             Column::left("USER", 12).at_least(6),
-            Column::left("AGENT", 12).at_least(6),
+            Column::left("AGENT", 12).at_least(12),
             Column::left("SERVER", 44).at_least(24),
             Column::left("WHAT", 48).at_least(24),
             Column::right("TOOK").at_least(8),

@@ -29,10 +29,10 @@ async fn the_table_has_one_line_per_server_call_and_finding() {
     a_session(&daemon);
     let (ended, out) = kams(&socket, "events").await;
     assert_eq!(ended.unwrap(), Ended::Clean);
-    let pad = "2026-11-30 04:00:00  ada     claude  ";
+    let pad = "2026-11-30 04:00:00  ada     claude        ";
     let server = "npm:@modelcontextprotocol/server-memory";
     let lines: Vec<String> = vec![
-        "TIME                 USER    AGENT   SERVER                    WHAT                          TOOK  OUTCOME     BYTES".into(),
+        "TIME                 USER    AGENT         SERVER                    WHAT                          TOOK  OUTCOME     BYTES".into(),
         format!("{pad}{server}  server started                                         pid 42, pipe, MCP 2025-11-25"),
         format!("{pad}{server}  lists 9 tools"),
         format!("{pad}{server}  -> add                      1.2 ms  ok          300 B"),

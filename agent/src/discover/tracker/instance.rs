@@ -2,6 +2,9 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use kams_host::clock::NS_PER_TICK;
 
 use crate::discover::agents::AgentName;
 use crate::discover::candidate::{Candidate, ObjectId};
@@ -12,12 +15,35 @@ use crate::discover::opening::{NotMcp, Opening};
 pub type Nanos = u64;
 
 /// A process that cannot be mistaken for a later one with the same number.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+///
+/// Two keys are equal when their starts fall into the same clock tick: of what runs already procfs tells no more, and
+/// exec, fork and exit reports tell nanoseconds. No kernel hands out a process number twice within a tick.
+#[derive(Clone, Copy, Debug)]
 pub struct ProcKey {
     /// Thread group id in the initial pid namespace.
     pub pid: u32,
     /// Start time of the thread group leader, in nanoseconds since boot.
     pub start: Nanos,
+}
+
+impl ProcKey {
+    const fn resolved(&self) -> (u32, u64) {
+        (self.pid, self.start / NS_PER_TICK)
+    }
+}
+
+impl PartialEq for ProcKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.resolved() == other.resolved()
+    }
+}
+
+impl Eq for ProcKey {}
+
+impl Hash for ProcKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.resolved().hash(state);
+    }
 }
 
 /// Names an instance across restarts of the daemon.

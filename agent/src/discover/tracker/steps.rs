@@ -15,10 +15,11 @@ use crate::discover::opening::Opening;
 impl Tracker {
     /// Ends what a former process of the same number left behind: its exit was missed.
     pub(super) fn note_start(&mut self, proc: ProcKey, actions: &mut Vec<Action>) {
-        if let Some(start) = self.starts.get(&proc.pid).copied()
-            && start != proc.start
-        {
-            self.exit(ProcKey { pid: proc.pid, start }, actions);
+        if let Some(start) = self.starts.get(&proc.pid).copied() {
+            let before = ProcKey { pid: proc.pid, start };
+            if before != proc {
+                self.exit(before, actions);
+            }
         }
     }
 
@@ -26,7 +27,8 @@ impl Tracker {
         let held = self.by_member.contains_key(&proc)
             || self.clones.contains_key(&proc)
             || self.holders.contains_key(&proc);
-        if !held && self.starts.get(&proc.pid) == Some(&proc.start) {
+        let same = |start| ProcKey { pid: proc.pid, start } == proc;
+        if !held && self.starts.get(&proc.pid).copied().is_some_and(same) {
             self.starts.remove(&proc.pid);
         }
     }

@@ -1,3 +1,5 @@
+use kams_host::clock::NS_PER_TICK;
+
 use super::facts::SECOND;
 use super::*;
 use crate::discover::agents::AgentKind;
@@ -418,7 +420,7 @@ fn reused_numbers_and_addresses_end_what_they_belonged_to() {
     let old = candidate_of(t.exec(&spawn(1, 10, "/opt/a", 0x10, &known_agent()), &mut out));
     // Same pid, later start: the exit was missed.
     let mut exec = spawn(2, 10, "/opt/b", 0x20, &known_agent());
-    exec.proc.start += 5;
+    exec.proc.start += NS_PER_TICK;
     let new = candidate_of(t.exec(&exec, &mut out));
     assert!(t.instance(old).is_none());
     // Same pipe address, other process.
@@ -485,6 +487,52 @@ fn a_running_server_is_adopted_by_any_request() {
         &mut out,
     );
     assert_eq!(confirmed(&out), 1);
+}
+
+#[test]
+fn what_runs_already_is_known_to_the_tick_and_ends_all_the_same() {
+    let exact = |pid: u32| ProcKey {
+        pid,
+        start: 7 * NS_PER_TICK + 1_234,
+    };
+    let of_procfs = |pid: u32| ProcKey {
+        pid,
+        start: 7 * NS_PER_TICK,
+    };
+    let (mut t, mut out) = (tracker(Limits::default()), Vec::new());
+    let agent = Holder {
+        proc: of_procfs(100),
+        ..known_agent()
+    };
+    let mut exec = spawn(1, 10, "/opt/a", 0x10, &agent);
+    exec.adopted = true;
+    exec.proc = of_procfs(10);
+    candidate_of(t.exec(&exec, &mut out));
+    // Its next image, a fork, and the ends are told by the kernel.
+    exec.proc = exact(10);
+    assert!(matches!(t.exec(&exec, &mut out), Seen::SameChain(_)));
+    t.fork(exact(10), exact(11), &mut out);
+    t.exit(exact(10), &mut out);
+    assert!(gone(&out).is_empty());
+    t.exit(exact(11), &mut out);
+    assert_eq!(gone(&out), [GoneReason::Exited]);
+    // The agent goes on with another server, and ends.
+    candidate_of(t.exec(
+        &spawn(
+            2,
+            12,
+            "/opt/b",
+            0x20,
+            &Holder {
+                proc: exact(100),
+                ..known_agent()
+            },
+        ),
+        &mut out,
+    ));
+    t.exit(exact(100), &mut out);
+    assert_eq!(gone(&out), [GoneReason::Exited, GoneReason::AgentExited]);
+    assert_eq!(t.size(), 0);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::DaemonBackend;
 use crate::admin::{BackendError, Viewer};
 use crate::engine::waste::Input;
+use crate::engine::waste::lanes::LANE_BYTES;
 use crate::engine::waste::worker::Handle;
 use crate::telemetry::quota::Quota;
 use crate::telemetry::sender::Senders;
@@ -162,7 +163,14 @@ fn entered(ingest: &Ingest, viewer: &Viewer, body: Value) -> Result<usize, Backe
             })?,
     };
     let accepted = calls.len();
-    if ingest.desk.put(Input::Calls { sender, calls }, "api") {
+    let input = Input::Calls { sender, calls };
+    if input.cost() > LANE_BYTES {
+        return Err(invalid(
+            "the arguments of these calls are too much to compare at once: send fewer calls in a request"
+                .to_owned(),
+        ));
+    }
+    if ingest.desk.put(input, "api") {
         Ok(accepted)
     } else {
         Err(BackendError::Unavailable {

@@ -4,7 +4,7 @@
 //! after. The process is ours (`kamsd --count-tokens`), reads one JSON text a line, and answers with a number a line.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -13,6 +13,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long one answer may take; the largest definition takes a tenth of a second on a slow host, and the start another.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long it may take to see that there is no more.
+const TO_END: Duration = Duration::from_secs(1);
 
 /// Where tokens are counted.
 #[derive(Debug)]
@@ -29,6 +32,7 @@ pub struct Counting {
     child: Child,
     texts: Option<ChildStdin>,
     counts: BufReader<ChildStdout>,
+    patience: Duration,
 }
 
 impl Tokenizer {
@@ -67,7 +71,7 @@ impl Tokenizer {
 
 impl Counting {
     fn start(program: &PathBuf, argument: &str) -> io::Result<Self> {
-        let mut child = Command::new(program)
+        let child = Command::new(program)
             .arg(argument)
             .env_clear()
             .current_dir("/")
@@ -75,25 +79,36 @@ impl Counting {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        let texts = child.stdin.take();
+        Self::of(child, PATIENCE)
+    }
+
+    fn of(mut child: Child, patience: Duration) -> io::Result<Self> {
+        let texts = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        rustix::io::ioctl_fionbio(&texts, true)?;
         let counts = child.stdout.take().map(BufReader::new);
-        let counts = counts.ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(Self { child, texts, counts })
+        Ok(Self {
+            child,
+            texts: Some(texts),
+            counts: counts.ok_or(io::ErrorKind::BrokenPipe)?,
+            patience,
+        })
     }
 
     fn count(&mut self, text: &str) -> io::Result<u64> {
         let mut line = serde_json::to_vec(text)?;
         line.push(b'\n');
         let texts = self.texts.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        texts.write_all(&line)?;
-        let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
-        let readable = poll(
-            &mut [PollFd::new(&self.counts.get_ref().as_fd(), PollFlags::IN)],
-            Some(&patience),
-        )?;
-        if readable == 0 {
-            return Err(io::ErrorKind::TimedOut.into());
+        let mut rest = line.as_slice();
+        while !rest.is_empty() {
+            match texts.write(rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    within(self.patience, texts.as_fd(), PollFlags::OUT)?;
+                }
+                Err(error) => return Err(error),
+            }
         }
+        within(self.patience, self.counts.get_ref().as_fd(), PollFlags::IN)?;
         let mut answer = String::new();
         self.counts.read_line(&mut answer)?;
         answer.trim_end().parse().map_err(io::Error::other)
@@ -104,18 +119,19 @@ impl Drop for Counting {
     fn drop(&mut self) {
         // Its end of input; where it is stuck, it is ended. It is ours, and what waits for it is only the next list.
         self.texts = None;
-        let ended = self.counts.get_ref().as_fd();
-        let second = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
-        if !matches!(
-            poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&second)),
-            Ok(1)
-        ) {
+        if within(TO_END, self.counts.get_ref().as_fd(), PollFlags::IN).is_err() {
             drop(self.child.kill());
         }
         drop(self.child.wait());
+    }
+}
+
+/// Waits for a descriptor.
+fn within(patience: Duration, fd: BorrowedFd<'_>, what: PollFlags) -> io::Result<()> {
+    let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(&fd, what)], Some(&patience))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
     }
 }
 
@@ -125,6 +141,10 @@ impl Drop for Counting {
 ///
 /// When its input or output fails, or a line is no JSON text.
 pub fn serve() -> io::Result<()> {
+    // The engine's thread goes ahead of others, and started us; this can wait.
+    if rustix::process::getpriority_process(None)? < 0 {
+        rustix::process::setpriority_process(None, 0)?;
+    }
     let mut out = io::stdout().lock();
     for line in io::stdin().lock().lines() {
         let text: String = serde_json::from_str(&line?)?;
@@ -137,6 +157,19 @@ pub fn serve() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_that_reads_nothing_is_an_error_and_no_hang() {
+        let stuck = Command::new("/bin/sleep")
+            .arg("1000")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut counting = Counting::of(stuck.unwrap(), Duration::from_millis(50)).unwrap();
+        // More than a pipe holds.
+        let error = counting.count(&"words ".repeat(100_000)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
 
     #[test]
     fn a_child_that_fails_is_an_error_and_the_next_one_is_tried() {

@@ -240,7 +240,7 @@ impl Relayed {
                     .meta
                     .as_ref()
                     .and_then(|meta| meta.progress_token.as_ref());
-                part.token = token.map(describe_id);
+                part.token = token.and_then(as_written);
                 let role = match (&request.kind, event.direction) {
                     (RequestKind::ToolCall(_), Direction::ToServer) => Role::Call,
                     (_, Direction::ToServer) => Role::Outgoing,
@@ -503,13 +503,15 @@ fn all_there(line: &str, list: ListKind, names: &BTreeSet<String>) -> bool {
     names.iter().all(|name| there.contains(name))
 }
 
-fn describe_id(id: &RequestId) -> String {
-    match id {
+/// A token as it was written; none of one so long that only its digest was kept.
+fn as_written(id: &RequestId) -> Option<String> {
+    Some(match id {
         RequestId::Int(n) => n.to_string(),
         RequestId::Number(text) => text.to_string(),
         RequestId::Text(text) => serde_json::Value::from(text.as_ref()).to_string(),
         RequestId::Null => "null".to_owned(),
-    }
+        RequestId::Long(_) => return None,
+    })
 }
 
 const fn direction(way: Way) -> Direction {

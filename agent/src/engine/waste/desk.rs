@@ -13,6 +13,7 @@ use lru::LruCache;
 use serde_json::Value;
 
 use super::joins::Joins;
+use super::per_user::PerUser;
 use super::turns::Turns;
 use super::{About, Input, Output, Sender, without_server};
 use crate::engine::judge::usage::Usage;
@@ -33,7 +34,7 @@ pub struct Desk {
     mcp: Monitor,
     model: Monitor,
     runs: LruCache<(u32, u32), Run>,
-    turns: LruCache<String, Turns>,
+    turns: PerUser<String, Turns>,
     joins: Joins,
 }
 
@@ -64,7 +65,7 @@ impl Desk {
             mcp: Monitor::new(config.clone()),
             model: Monitor::new(config),
             runs: LruCache::new(limit(RUNS)),
-            turns: LruCache::new(limit(SESSIONS)),
+            turns: PerUser::new(SESSIONS),
             joins: Joins::default(),
         }
     }
@@ -167,7 +168,7 @@ impl Desk {
             return Vec::new();
         }
         let call = digest(format!("{tool}\0{arguments:x}").as_bytes());
-        let call = failed(&key, about.mono, call);
+        let call = failed(&key, about.mono, call, bytes);
         let findings = self.mcp.observe_rules(&key, &call, &[Rule::RetryStorm]);
         found(about, findings, Some(tool))
     }
@@ -211,10 +212,14 @@ impl Desk {
         };
         let key = format!("{} {name}", sender.uid);
         let mut outputs = Vec::new();
-        let turn = self
-            .turns
-            .get_or_insert_mut(key.clone(), Turns::default)
-            .take(&call);
+        let turn = if let Some(turns) = self.turns.get(sender.uid, &name) {
+            turns.take(&call)
+        } else {
+            let mut turns = Turns::default();
+            let turn = turns.take(&call);
+            self.turns.put(sender.uid, name.clone(), turns);
+            turn
+        };
         if let (Some(turn), Some(agent_pid), true) = (turn, pid, seen) {
             let uid = sender.uid;
             outputs.push(match turn.grown {

@@ -4,13 +4,13 @@
 //!
 //! Ids count within one user. What another user's agent says is nobody's session here.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use kams_detect::waste::digest;
-use lru::LruCache;
 
-/// Ids that are remembered, the newest ones.
+use super::per_user::PerUser;
+
+/// Ids that are remembered over all users, the newest ones of each.
 const REMEMBERED: usize = 16_384;
 
 /// An agent: process and name.
@@ -26,13 +26,11 @@ pub struct Ids {
 }
 
 /// Agents by user and id.
-pub(super) struct Joins(LruCache<(u32, u64), Agent>);
+pub(super) struct Joins(PerUser<u64, Agent>);
 
 impl Default for Joins {
     fn default() -> Self {
-        Self(LruCache::new(
-            NonZeroUsize::new(REMEMBERED).unwrap_or(NonZeroUsize::MIN),
-        ))
+        Self(PerUser::new(REMEMBERED))
     }
 }
 
@@ -41,38 +39,30 @@ impl Joins {
     pub(super) fn seen(&mut self, uid: u32, ids: &Ids, agent: &Agent) {
         let session = ids.session.as_deref().map(session_key);
         for key in ids.call.into_iter().chain(session) {
-            self.0.put((uid, key), agent.clone());
+            self.0.put(uid, key, agent.clone());
         }
     }
 
     /// The agent of a report of `session`; `call` is the id of the tool call that it tells of. A session that is
     /// found by a call once is found by its name from then on.
     pub(super) fn find(&mut self, uid: u32, session: &str, call: Option<u64>) -> Option<Agent> {
-        let by_call = call.and_then(|call| self.0.get(&(uid, call)).cloned());
+        let by_call = call.and_then(|call| self.0.get(uid, &call).cloned());
         if session.is_empty() {
             return by_call;
         }
-        let session = (uid, session_key(session));
+        let session = session_key(session);
         match by_call {
             Some(agent) => {
-                self.0.put(session, agent.clone());
+                self.0.put(uid, session, agent.clone());
                 Some(agent)
             }
-            None => self.0.get(&session).cloned(),
+            None => self.0.get(uid, &session).cloned(),
         }
     }
 
     /// An agent is gone; its number may be another's next.
     pub(super) fn forget(&mut self, uid: u32, pid: u32) {
-        let gone: Vec<(u32, u64)> = self
-            .0
-            .iter()
-            .filter(|((user, _), (agent, _))| (*user, *agent) == (uid, pid))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in gone {
-            self.0.pop(&key);
-        }
+        self.0.remove(uid, |(agent, _)| *agent == pid);
     }
 }
 

@@ -1,8 +1,7 @@
 //! The thread that owns the desk, and the bounded way to it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use kams_detect::waste::{Config, MAX_SESSIONS};
@@ -10,21 +9,26 @@ use kams_export::metrics::Metrics;
 use tokio::sync::mpsc;
 
 use super::Input;
+use super::allowance::Allowances;
 use super::desk::Desk;
+use super::lanes::Lanes;
 use crate::engine::Command;
-
-/// Observations that may wait.
-const WAITING: usize = 8_192;
-/// Bytes that may wait.
-const WAITING_BYTES: usize = 32 << 20;
 
 /// Where observations go. Never waits: what finds no room is dropped and counted.
 #[derive(Clone)]
 pub struct Handle {
-    queue: SyncSender<(usize, Input)>,
-    bytes: Arc<AtomicUsize>,
+    open: Arc<Open>,
     config: Arc<ArcSwap<Config>>,
     metrics: Arc<Metrics>,
+}
+
+/// Closes the lanes when the last handle is gone.
+struct Open(Arc<Lanes>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl std::fmt::Debug for Handle {
@@ -39,18 +43,11 @@ impl Handle {
         if let Input::Knobs(config) = &input {
             self.config.store(Arc::new((**config).clone()));
         }
-        let cost = input.cost();
-        let waiting = self.bytes.fetch_add(cost, Ordering::AcqRel);
-        let sent = if waiting.saturating_add(cost) > WAITING_BYTES {
-            Err(())
-        } else {
-            self.queue.try_send((cost, input)).map_err(|_refused| ())
-        };
-        if sent.is_err() {
-            self.bytes.fetch_sub(cost, Ordering::AcqRel);
+        let admitted = self.open.0.put(input);
+        if !admitted {
             self.metrics.waste_dropped(source);
         }
-        sent.is_ok()
+        admitted
     }
 
     /// The knobs in force: with them calls are measured at the door.
@@ -65,35 +62,31 @@ pub fn start(
     commands: mpsc::Sender<Command>,
     metrics: Arc<Metrics>,
 ) -> std::io::Result<Handle> {
-    let (queue, observations) = sync_channel(WAITING);
-    let bytes = Arc::new(AtomicUsize::new(0));
+    let lanes = Arc::new(Lanes::default());
     let handle = Handle {
-        queue,
-        bytes: Arc::clone(&bytes),
+        open: Arc::new(Open(Arc::clone(&lanes))),
         config: Arc::new(ArcSwap::from_pointee(config.clone())),
         metrics: Arc::clone(&metrics),
     };
     std::thread::Builder::new()
         .name("waste".to_owned())
-        .spawn(move || {
-            work(&observations, &bytes, Desk::new(config), &commands, &metrics);
-        })?;
+        .spawn(move || work(&lanes, Desk::new(config), &commands, &metrics))?;
     Ok(handle)
 }
 
-fn work(
-    observations: &Receiver<(usize, Input)>,
-    bytes: &AtomicUsize,
-    mut desk: Desk,
-    commands: &mpsc::Sender<Command>,
-    metrics: &Metrics,
-) {
-    while let Ok((cost, input)) = observations.recv() {
+fn work(lanes: &Lanes, mut desk: Desk, commands: &mpsc::Sender<Command>, metrics: &Metrics) {
+    let mut allowances = Allowances::default();
+    while let Some(input) = lanes.next() {
+        let reporter = match &input {
+            Input::Calls { sender, .. } => Some(sender.uid),
+            _ => None,
+        };
         let outputs = desk.take(input);
-        bytes.fetch_sub(cost, Ordering::AcqRel);
         metrics.set_map("waste_sessions", desk.sessions(), 2 * MAX_SESSIONS);
         for output in outputs {
-            if commands.blocking_send(Command::Waste(output)).is_err() {
+            if reporter.is_some_and(|uid| !allowances.admits(uid, &output, Instant::now())) {
+                metrics.waste_dropped("findings");
+            } else if commands.blocking_send(Command::Waste(output)).is_err() {
                 return;
             }
         }

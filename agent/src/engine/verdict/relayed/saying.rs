@@ -5,7 +5,7 @@ use kams_mcp::Direction;
 
 use super::{
     Bench, Fate, FromEngine, Head, HeldCall, Kind, Onward, Part, Relayed, RequestId, Verdict, Way, all_there,
-    denial, describe, describe_id, direction, elements, fate, line_frame, policy_now, rewrite,
+    as_written, denial, describe, direction, elements, fate, line_frame, policy_now, rewrite,
 };
 
 impl Relayed {
@@ -181,7 +181,7 @@ impl Relayed {
             return FromEngine::Verdict(seq, Verdict { onward, back });
         };
         let mut head = Head::of(line);
-        head.id = head.id.or_else(|| Some(describe_id(&id).into_boxed_str()));
+        head.id = head.id.or_else(|| as_written(&id).map(String::into_boxed_str));
         let token = part.token.clone();
         self.held
             .push(HeldCall::new(seq, number, id, head, token, bench.now));
