@@ -72,11 +72,11 @@ mod tests {
             f64::from(if high { at_high } else { medium }) / f64::from(rows.max(1))
         };
         for (kind, stratum, high, floor) in [
-            ("tool_description", "overt", false, 0.97),
-            ("tool_description", "overt", true, 0.89),
+            ("tool_description", "overt", false, 0.98),
+            ("tool_description", "overt", true, 0.95),
             ("tool_description", "obfuscated", false, 0.99),
             ("tool_param", "overt", false, 0.99),
-            ("tool_result", "overt", true, 0.91),
+            ("tool_result", "overt", true, 0.93),
             ("tool_result", "obfuscated", true, 0.92),
         ] {
             let found = share(kind, "malicious", stratum, high);

@@ -13,8 +13,7 @@ pub(crate) fn url_password(text: &[u8], at: usize) -> Option<Hit> {
     let end = window
         .iter()
         .position(|b| {
-            b.is_ascii_whitespace()
-                || matches!(b, b'/' | b'?' | b'#' | b'"' | b'\'' | b'<' | b'>' | b'`' | b'\\')
+            b.is_ascii_whitespace() || matches!(b, b'/' | b'?' | b'"' | b'\'' | b'<' | b'>' | b'`' | b'\\')
         })
         .unwrap_or(window.len());
     let authority = window.get(..end)?;
@@ -23,6 +22,10 @@ pub(crate) fn url_password(text: &[u8], at: usize) -> Option<Hit> {
     let colon = userinfo.iter().position(|b| *b == b':')?;
     let password = userinfo.get(colon + 1..)?;
     let user = userinfo.get(..colon)?;
+    // Strictly, `#` begins the fragment; people leave it in passwords all the same, but not behind a host.
+    if password.contains(&b'#') && user.contains(&b'.') || user.contains(&b'#') {
+        return None;
+    }
     let stands_for_itself = password == user
         && run_length(password) >= 4.0
         && one_of(password, &["user", "username", "password"]);
@@ -66,6 +69,21 @@ const COMMANDS: &[(&str, &[&str], bool)] = &[
     ("rpcclient", &["-U", "--user"], true),
     ("az", &["-p", "--password"], false),
 ];
+
+/// `net user bob x`, `htpasswd -b file bob x`: the password that such a command takes last, behind `at`.
+pub(crate) fn positional(text: &[u8], at: usize) -> Option<Hit> {
+    let line = slice(text, at..text.len().min(at + 200));
+    let line = line.split(|b| matches!(b, b'\n' | b'|' | b';')).next()?;
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
+    let batch = line.starts_with(b" -");
+    let place = if batch { 3 } else { 1 };
+    let value = words.nth(place)?;
+    let start = at + (value.as_ptr().addr() - line.as_ptr().addr());
+    let mixed = value.iter().any(u8::is_ascii_digit) && value.iter().any(u8::is_ascii_alphabetic);
+    let plain = !value.iter().any(|b| matches!(b, b'/' | b'$' | b'<' | b'*'));
+    (mixed && plain && is_literal(value) && value.len() >= 6)
+        .then(|| Hit::new(Class::NamedSecret, start..start + value.len()))
+}
 
 /// The password among the flags of the command that begins at `at`.
 pub(crate) fn command(text: &[u8], at: usize) -> Option<Hit> {

@@ -8,15 +8,22 @@ use std::ops::Range;
 use super::assign::{byte, in_name, slice, spaces, token_end};
 use super::class::Class;
 use super::names::{Name, classify};
+use super::qualified::qualified;
 use super::span::Hit;
 use super::value::{is_literal, looks_opaque};
 use super::words::{contains, one_of, run_length};
 
 /// How far a value may stand from what announces it.
-const REACH: usize = 96;
+pub(super) const REACH: usize = 96;
 
-/// Names in other languages and scripts, which are no ASCII identifiers.
+/// Names in other languages and scripts, which are no ASCII identifiers, and of two words that are common apart.
 pub(super) const LABELS: &[&str] = &[
+    "access code",
+    "backup code",
+    "backup codes",
+    "recovery code",
+    "unlock code",
+    "pin code",
     "mot de passe",
     "contrase\u{f1}a",
     "clave de acceso",
@@ -66,9 +73,10 @@ pub(super) fn loose(text: &[u8], name: &Range<usize>) -> Option<Hit> {
         .or_else(|| default_value(text, name))
         .or_else(|| tagged(text, name))
         .or_else(|| next_line(text, name))
+        .or_else(|| qualified(text, name))
         .or_else(|| row(text, name))
         .or_else(|| column(text, name).filter(|_| strong || own_line(text, name).is_some()))
-        .or_else(|| spoken(text, name).filter(|_| strong))
+        .or_else(|| spoken(text, name).filter(|_| strong || name.len() == 2))
         .or_else(|| before_name(text, name).filter(|_| strong))?;
     hit(text, span)
 }
@@ -86,7 +94,10 @@ fn credible(value: &[u8]) -> bool {
         .any(|b| matches!(b, b'!' | b'@' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*'));
     (6..=200).contains(&value.len())
         && letters >= 2
-        && (digits >= 2 || digits == 1 && (signs || run_length(value) < 3.5) || run_length(value) < 2.5)
+        && (digits >= 2
+            || digits == 1 && (signs || run_length(value) < 3.5)
+            || run_length(value) < 2.5
+            || signs && inner_sign(value))
         && is_literal(value)
         && looks_opaque(value)
         && !value
@@ -95,6 +106,17 @@ fn credible(value: &[u8]) -> bool {
         && !contains(value, "://")
         && !contains(value, "sha256")
         && !contains(value, "base64")
+}
+
+/// A sign in the midst of letters of both cases, as no word has it.
+fn inner_sign(value: &[u8]) -> bool {
+    let sign = |b: &u8| matches!(b, b'!' | b'@' | b'#' | b'$' | b'%' | b'^');
+    let inner = value.get(1..value.len() - 1).unwrap_or_default();
+    value.len() >= 8
+        && inner.iter().any(sign)
+        && value.iter().any(u8::is_ascii_uppercase)
+        && value.iter().any(u8::is_ascii_lowercase)
+        && run_length(value) < 5.0
 }
 
 /// `"`, `'` or a backtick, escaped or not: how many bytes it takes.
@@ -108,7 +130,7 @@ fn quote(text: &[u8], at: usize) -> Option<(usize, u8)> {
 }
 
 /// The inside of a quoted string that begins at `at`, and where it ends with its quote.
-fn quoted(text: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
+pub(super) fn quoted(text: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     let (width, sign) = quote(text, at)?;
     let start = at + width;
     let inside = slice(text, start..text.len().min(start + REACH * 2));
@@ -121,7 +143,7 @@ fn quoted(text: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
 }
 
 /// A value of a cell or line: quoted, or up to a gap.
-fn cell(text: &[u8], at: usize) -> Option<Range<usize>> {
+pub(super) fn cell(text: &[u8], at: usize) -> Option<Range<usize>> {
     if let Some((inside, _)) = quoted(text, at) {
         return Some(inside);
     }
@@ -158,6 +180,11 @@ fn macro_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     }
     let gap = spaces(text, at);
     (gap > at).then(|| quoted(text, gap).map(|q| q.0))?
+}
+
+/// `login("bob", "x")`: the second argument of the call whose bracket stands at `at`.
+pub(super) fn call(text: &[u8], at: usize) -> Option<Hit> {
+    pair(text, &(at..at)).and_then(|span| hit(text, span))
 }
 
 /// `auth=('bob', 'x')`, `BasicAuth("bob", "x")`.
@@ -351,6 +378,9 @@ fn spoken(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
                 "passcode",
                 "passwort",
                 "kennwort",
+                "apikey",
+                "pw",
+                "pwd",
             ],
         )
     {

@@ -9,15 +9,16 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use super::assign::{assignment, identified_by, identifier};
 use super::card::card;
 use super::class::Class;
-use super::command::{command, url_password};
+use super::command::{command, positional, url_password};
 use super::email::email;
 use super::encoded::{self, Inside};
 use super::entropy::is_opaque;
 use super::layer::{Plain, plain};
-use super::loose::{LABELS, labelled, loose, piped, short_flag};
+use super::loose::{LABELS, call, labelled, loose, piped, short_flag};
 use super::names::{Name, announces_counter, announces_identifier, announces_phone, classify};
 use super::pem::{self, Marker};
 use super::phone::phone;
+use super::qualified::two_words;
 use super::scramble::{self, Scramble};
 use super::span::{Hit, overlaps, resolve, to_source};
 use super::token;
@@ -44,6 +45,8 @@ enum Trigger {
     Label,
     Piped,
     Flag,
+    Call,
+    Positional,
     Command,
     Scrambled(Scramble),
 }
@@ -90,7 +93,7 @@ const TRIGGERS: &[(&str, Trigger)] = &[
     ("pw\"", Trigger::Name),
     ("pw'", Trigger::Name),
     ("pw\\", Trigger::Name),
-    ("pw =", Trigger::Name),
+    ("pw ", Trigger::Name),
     ("pw:", Trigger::Name),
     ("pw=", Trigger::Name),
     ("identified by ", Trigger::Identified),
@@ -125,6 +128,12 @@ const TRIGGERS: &[(&str, Trigger)] = &[
     ("az ", Trigger::Command),
     ("ldapadd", Trigger::Command),
     ("ldapmodify", Trigger::Command),
+    ("login(", Trigger::Call),
+    ("signin(", Trigger::Call),
+    ("sign_in(", Trigger::Call),
+    ("authenticate(", Trigger::Call),
+    ("net user ", Trigger::Positional),
+    ("htpasswd", Trigger::Positional),
     (" -p ", Trigger::Flag),
     ("sudo -s", Trigger::Piped),
     ("-stdin", Trigger::Piped),
@@ -413,7 +422,9 @@ fn triggers(text: &[u8], hits: &mut Vec<Hit>) -> Scrambles {
             Trigger::Name if at < name_end => None,
             Trigger::Name => {
                 let name = identifier(text, at);
-                let found = assignment(text, &name).or_else(|| loose(text, &name));
+                let announced = |name: &Range<usize>| assignment(text, name).or_else(|| loose(text, name));
+                let found =
+                    announced(&name).or_else(|| two_words(text, &name).and_then(|whole| announced(&whole)));
                 name_end = found.as_ref().map_or(name.end, |hit| hit.span.end.max(name.end));
                 found
             }
@@ -421,6 +432,8 @@ fn triggers(text: &[u8], hits: &mut Vec<Hit>) -> Scrambles {
             Trigger::Label => labelled(text, found.end()),
             Trigger::Piped => piped(text, at),
             Trigger::Flag => short_flag(text, found.end()),
+            Trigger::Call => call(text, found.end() - 1),
+            Trigger::Positional => positional(text, found.end()),
             Trigger::Command => command(text, at),
             Trigger::Scrambled(scramble) => {
                 scrambles.set(*scramble);

@@ -6,7 +6,9 @@
 
 mod english;
 mod other;
+mod themes;
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -234,6 +236,7 @@ pub(super) struct Lexicon {
     words: Table,
     pairs: Table,
     dangerous: Table,
+    themes: Table,
     characters: AhoCorasick,
     character_classes: Vec<Classes>,
 }
@@ -305,6 +308,7 @@ impl Lexicon {
                     .map(|w| (WordHash::of(w), DANGER))
                     .collect::<Vec<_>>(),
             ),
+            themes: themes(),
             characters: AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostLongest)
                 .build(characters.iter().map(|c| c.0))
@@ -316,6 +320,11 @@ impl Lexicon {
     /// Classes of a folded word; 0 when it is in no class.
     pub(super) fn word(&self, hash: WordHash) -> Classes {
         self.words.get(hash)
+    }
+
+    /// Number of the theme of a folded word; 0 when it is in none.
+    pub(super) fn theme(&self, hash: WordHash) -> u64 {
+        self.themes.get(hash)
     }
 
     /// Classes that two words in a row have together.
@@ -341,6 +350,32 @@ impl Lexicon {
             )
         })
     }
+}
+
+/// Theme numbers by word, from 1; a word belongs to the theme that lists it first.
+fn themes() -> Table {
+    let mut seen = HashSet::new();
+    let mut words = Vec::new();
+    let english = |line: &'static str| line.split('|').next().unwrap_or_default();
+    let foreign = |line: &'static str| line.split('|').nth(1).unwrap_or_default();
+    for own in [true, false] {
+        for (number, line) in (1_u64..).zip(themes::THEMES) {
+            let list = if own { english(line) } else { foreign(line) };
+            for word in list.split_whitespace() {
+                let mut forms = vec![super::words::fold(word)];
+                if own {
+                    forms.extend(inflect(word).into_iter().map(|f| f.0));
+                }
+                for form in forms {
+                    let hash = WordHash::of(&form);
+                    if seen.insert(hash.0) {
+                        words.push((hash, number));
+                    }
+                }
+            }
+        }
+    }
+    Table::new(&words)
 }
 
 /// The letter thirteen places on; everything else stays.

@@ -5,10 +5,13 @@
 //! each other, how it begins, what it is made of, and where it stands. A window is a sentence with the one before it;
 //! its score is the sum of the weights, scaled by the root of their number. The signal grows with the score between two
 //! bounds; its span is the run of words that raised the score most. Classes are the same in every language of the
-//! lexicon, so a model taught in English says something about others.
+//! lexicon, so a model taught in English says something about others. The same holds for the themes
+//! ([`super::lexicon`]): words of like meaning, finer than classes, alone, next to each other, and as the object of a
+//! command. Two more kinds of features let the model weigh what the hand-made signals saw in the sentence, and what
+//! stands around it: a mark before it on its line (quote, bullet, comment), prose or data on the line above.
 //!
-//! The score works the other way too: where it finds a sentence honest, the hand-made signals in it count less, unless
-//! they are sure of themselves.
+//! The score works the other way too: where it does not find a sentence hostile, the hand-made signals in it count
+//! less, unless they are sure of themselves.
 //!
 //! # Where the weights come from
 //!
@@ -16,55 +19,60 @@
 //! hostile text against every window of the honest ones) on the rows of `corpus/texts.jsonl` that are not held
 //! back, all in the project's own words. It takes the same steps in the same order each time and uses additions,
 //! multiplications, divisions and square roots alone, so it gives the same bytes everywhere; `--check` compares.
-//! No third-party text is trained on. Weights depend on the lexicon: train after changing it.
+//! No third-party text is trained on. Weights depend on the lexicon and on the signals: train after changing either.
 //!
 //! # What it earns
 //!
 //! Share of rows (%) whose highest window reaches a score, from `cargo xtask train --report` (2026-11-30). The signal
-//! starts at 0.35 and is full at 1.6 (in results at 0.6 and 2.0, and never full). Held rows are other style families than
-//! those trained on, by the same hand; open rows are the corpora beside the repository, none of which was trained on.
-//! Cross-validation leaves whole style families out, most of which are single sentences.
+//! starts at 0.25 and is full at 1.45 (in results at 0.35 and 1.45). Held rows are other style families than those
+//! trained on, by the same hand; open rows are the corpora beside the repository, none of which was trained on.
+//! Cross-validation leaves whole style families out, most of which are single sentences. In brackets what the same rows
+//! reached before themes, signals and surroundings were features, with 1,700 texts less.
 //!
 //! | rows | number | 0.5 | 1.0 | 1.7 |
 //! | --- | --- | --- | --- | --- |
-//! | cross-validated, hostile description, overt | 1380 | 69 | 55 | 34 |
-//! | cross-validated, honest description, hard | 738 | 2 | 1 | 0 |
-//! | cross-validated, honest description, real | 397 | 4 | 2 | 1 |
-//! | cross-validated, hostile result, overt | 770 | 50 | 36 | 23 |
-//! | cross-validated, honest result, hard | 727 | 9 | 6 | 3 |
-//! | held, hostile description, overt | 107 | 66 | 51 | 28 |
-//! | held, honest description, hard | 52 | 8 | 4 | 0 |
-//! | held, hostile result, overt | 117 | 47 | 36 | 21 |
-//! | held, honest result, hard | 60 | 3 | 2 | 0 |
-//! | open, hostile description, overt | 134 | 94 | 84 | 69 |
-//! | open, hostile description, covert | 30 | 30 | 10 | 0 |
-//! | open, honest description, real | 452 | 8 | 1 | 0 |
-//! | open, honest description, hard | 35 | 3 | 0 | 0 |
-//! | open, honest parameter, real | 212 | 0 | 0 | 0 |
-//! | open, hostile result, overt | 169 | 67 | 60 | 48 |
-//! | open, honest result, real | 212 | 5 | 1 | 0 |
-//! | open, honest result, mention | 21 | 28 | 24 | 14 |
+//! | cross-validated, hostile description, overt | 1788 | 63 | 52 | 35 |
+//! | cross-validated, honest description, hard | 988 | 3 | 1 | 0 |
+//! | cross-validated, honest description, real | 527 | 3 | 1 | 0 |
+//! | cross-validated, hostile result, overt | 1140 | 56 | 43 | 29 |
+//! | cross-validated, honest result, hard | 974 | 7 | 3 | 1 |
+//! | cross-validated, honest result, real | 399 | 6 | 4 | 2 |
+//! | held, hostile description, overt, earlier families | 107 | 69 (66) | 55 (51) | 31 (28) |
+//! | held, hostile description, overt, `q-` | 58 | 34 (22) | 28 (21) | 3 (5) |
+//! | held, honest description, hard | 64 | 8 (6) | 2 (3) | 0 (0) |
+//! | held, hostile result, overt, earlier families | 117 | 66 (47) | 47 (36) | 35 (21) |
+//! | held, hostile result, overt, `q-` | 44 | 36 (30) | 27 (18) | 18 (5) |
+//! | held, honest result, hard | 72 | 4 (3) | 3 (1) | 0 (0) |
+//! | open, hostile description, overt | 134 | 97 (94) | 94 (84) | 76 (69) |
+//! | open, hostile description, covert | 30 | 27 (30) | 10 (10) | 3 (0) |
+//! | open, honest description, real | 452 | 1 (8) | 0 (1) | 0 (0) |
+//! | open, honest description, hard | 35 | 0 (3) | 0 (0) | 0 (0) |
+//! | open, honest parameter, real | 212 | 0 (0) | 0 (0) | 0 (0) |
+//! | open, hostile result, overt | 169 | 83 (67) | 69 (60) | 38 (48) |
+//! | open, honest result, real | 212 | 3 (5) | 0 (1) | 0 (0) |
+//! | open, honest result, mention | 21 | 38 (28) | 19 (24) | 10 (14) |
 //!
 //! Rows of some honest genres (sign-in by OAuth in read-me files, mails of banks, notices on privacy, parameters of
-//! cloud and panel servers) were written after such texts had scored high, so the share of honest rows is a little
-//! flattering.
+//! cloud and panel servers, changelogs with links, notes on what is shared with the user) were written after such texts
+//! had scored high, so the share of honest open rows is flattering.
 
 use std::ops::Range;
 
 use super::lexicon::{
-    AND, BASE, CONVO, COVERT, Classes, DEST, EXTERN, FOREIGN, IDENT, ING, MODAL, MODEL, NEG, NOTE, PAST,
-    PATH, RESPOND, SECRET, SYSTEM, TELL, THIRD, THIS, TOOL, USER, WHEN, WordHash, YOU, YOUR,
+    ACT, AND, BASE, BYPASS, CONVO, COVERT, Classes, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, IDENT, IGNORE, ING,
+    INSERT, LEXICON, MODAL, MODEL, NEG, NOTE, PAST, PATH, READ, RESPOND, SECRET, SEND, SHOW, SYSTEM, TELL,
+    THIRD, THIS, TOOL, USER, WHEN, WordHash, YOU, YOUR,
 };
-use super::sentence::{Channel, Sentence};
-use super::signals;
+use super::sentence::{Channel, Seen, Sentence};
+use super::signals::{self, Signal};
 use crate::text::reveal;
 
 /// Number of weights.
-pub const SIZE: usize = 1 << 16;
+pub const SIZE: usize = 1 << 17;
 /// What one step of a stored weight (one signed byte) is worth.
 pub const STEP: f32 = 1.0 / 32.0;
 /// Windows with fewer features than this are scaled as if they had as many.
-const SHORTEST: f32 = 40.0;
+const SHORTEST: f32 = 70.0;
 /// The weight that every window has.
 pub const CONSTANT: usize = 0;
 
@@ -76,15 +84,16 @@ pub(super) static WEIGHTS: &[u8; SIZE] = include_bytes!("linear/weights.bin");
 
 // Scores at which the signal starts and at which it is full. Results are long and of all kinds, so that some
 // window of them comes higher by chance.
-const RAMP: (f32, f32) = (0.35, 1.6);
-const RAMP_IN_RESULTS: (f32, f32) = (0.6, 2.0);
-/// Most strength in a result: by wording alone none reaches the high threshold.
-const MOST_IN_RESULTS: f32 = 0.85;
+const RAMP: (f32, f32) = (0.25, 1.45);
+const RAMP_IN_RESULTS: (f32, f32) = (0.35, 1.45);
 /// Scores at which the other signals of a sentence count least and fully, and how much they count at least.
-const TRUST: (f32, f32) = (-1.2, 0.2);
-const LEAST_TRUST: f64 = 0.45;
+const TRUST: (f32, f32) = (-1.0, 1.0);
+const LEAST_TRUST: f64 = 0.2;
 /// Strengths of a signal from which the model is heard less, and not at all.
-const SURE: (f64, f64) = (0.6, 0.98);
+const SURE: (f64, f64) = (0.7, 1.0);
+
+/// The hand-made signals of a sentence.
+pub(super) type Fired = Vec<(Signal, Seen)>;
 
 /// The model while a text is read.
 pub(super) struct Wording<'a> {
@@ -131,8 +140,8 @@ impl<'a> Wording<'a> {
     }
 
     /// Judges the window that ends with `sentence`.
-    pub(super) fn read(&mut self, sentence: &Sentence<'_>) -> Judged {
-        let own = part(sentence, self.weights);
+    pub(super) fn read(&mut self, sentence: &Sentence<'_>, fired: &Fired) -> Judged {
+        let own = part(sentence, fired, self.weights);
         let constant = weight(self.weights, CONSTANT);
         let alone = score(own.total, own.count, constant);
         let mut best = (alone, own.run.clone());
@@ -144,12 +153,8 @@ impl<'a> Wording<'a> {
         }
         self.before = Some(own);
         let result = sentence.channel == Channel::Result;
-        let ((start, full), most) = if result {
-            (RAMP_IN_RESULTS, MOST_IN_RESULTS)
-        } else {
-            (RAMP, 1.0)
-        };
-        let strength = ((best.0 - start) / (full - start)).min(most);
+        let (start, full) = if result { RAMP_IN_RESULTS } else { RAMP };
+        let strength = ((best.0 - start) / (full - start)).min(1.0);
         let trusted = f64::from((best.0 - TRUST.0) / (TRUST.1 - TRUST.0)).clamp(0.0, 1.0);
         Judged {
             trust: LEAST_TRUST + (1.0 - LEAST_TRUST) * trusted,
@@ -173,7 +178,7 @@ fn weight(weights: &Weights, feature: usize) -> f32 {
     f32::from(stored.cast_signed()) * STEP
 }
 
-fn part(sentence: &Sentence<'_>, weights: &Weights) -> Part {
+fn part(sentence: &Sentence<'_>, fired: &Fired, weights: &Weights) -> Part {
     let first = sentence.words.first().map_or(0, |w| w.start);
     let mut sums = Part {
         run: first..first,
@@ -183,7 +188,7 @@ fn part(sentence: &Sentence<'_>, weights: &Weights) -> Part {
     let (mut at, mut run, mut best) = (0, 0.0_f32, 0.0_f32);
     let mut from = 0;
     let place = |i: usize| sentence.words.get(i).map_or(first..first, |w| w.start..w.end);
-    features(sentence, |feature, word| {
+    features(sentence, fired, |feature, word| {
         let value = weight(weights, feature);
         sums.total += value;
         sums.count += 1.0;
@@ -204,6 +209,8 @@ fn part(sentence: &Sentence<'_>, weights: &Weights) -> Part {
     sums
 }
 
+/// Verbs whose object matters.
+const DOING: Classes = IGNORE | BYPASS | SEND | INSERT | SHOW | READ | EXEC | ACT | TELL | FOLLOW | COVERT;
 const FORMS: Classes = FOREIGN | THIRD | PAST | ING | BASE;
 const STEM: usize = 5;
 /// Words with a class that are further apart than this are no neighbours.
@@ -224,12 +231,13 @@ const SKELETON: [Classes; 9] = [
 ];
 
 /// Hands each feature of a sentence to `emit`, with the word it ends at; features of the whole have none.
-fn features(sentence: &Sentence<'_>, mut emit: impl FnMut(usize, Option<usize>)) {
+fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, Option<usize>)) {
     let result = sentence.channel == Channel::Result;
     let mut last = WordHash::START;
     let mut seen: Classes = 0;
     let mut forms: [Classes; 5] = [0; 5];
     let mut neighbour: Option<(usize, Classes)> = None;
+    let mut themes = Themes::default();
     for (i, word) in sentence.words.iter().enumerate() {
         let named = word.is(DEST | IDENT | PATH | FOREIGN) || word.hash == WordHash::START;
         if named {
@@ -254,6 +262,10 @@ fn features(sentence: &Sentence<'_>, mut emit: impl FnMut(usize, Option<usize>))
             }
         }
         let classes = word.classes & !(FORMS | AND | THIS);
+        let theme = if named { 0 } else { LEXICON.theme(word.hash) };
+        if theme != 0 {
+            themes.emit(sentence, i, theme, &mut emit);
+        }
         if classes == 0 {
             continue;
         }
@@ -288,15 +300,121 @@ fn features(sentence: &Sentence<'_>, mut emit: impl FnMut(usize, Option<usize>))
                 }
             }
         }
+        if form == 2 {
+            themes.order = Some((i, classes));
+        } else if let Some((_, order)) = themes.order.filter(|o| i - o.0 <= 2 * NEAR) {
+            // What is ordered, done to what.
+            for one in bits(order & DOING).take(MOST) {
+                for two in bits(classes).take(MOST) {
+                    emit(slot(14, one << 8 | two), Some(i));
+                }
+            }
+        }
         neighbour = Some((i, classes));
         seen |= classes;
     }
+    for (signal, found) in fired {
+        let kind = (*signal as u64) << 2;
+        emit(slot(15, kind), None);
+        if found.strength >= 0.35 {
+            emit(slot(15, kind | 1), None);
+        }
+        if found.strength >= 0.7 {
+            emit(slot(15, kind | 2), None);
+        }
+    }
+    emit(slot(16, (setting(sentence) << 8) | opening(sentence)), None);
+    emit(slot(17, setting(sentence)), None);
     emit(slot(8, opening(sentence)), None);
     let skeleton = SKELETON.iter().enumerate().fold(0, |mask, (k, classes)| {
         mask | u64::from(sentence.any(*classes)) << k
     });
     emit(slot(9, skeleton << 1 | u64::from(result)), None);
     emit(slot(10, sentence.channel as u64), None);
+}
+
+/// Themes of a sentence so far.
+#[derive(Default)]
+struct Themes {
+    before: Option<(usize, u64)>,
+    seen: [u64; 4],
+    order: Option<(usize, Classes)>,
+}
+
+impl Themes {
+    fn emit(
+        &mut self,
+        sentence: &Sentence<'_>,
+        i: usize,
+        theme: u64,
+        emit: &mut impl FnMut(usize, Option<usize>),
+    ) {
+        let fresh = self
+            .seen
+            .get_mut(usize::try_from(theme >> 6).unwrap_or(0) & 3)
+            .is_some_and(|set| {
+                let bit = 1 << (theme & 63);
+                let fresh = *set & bit == 0;
+                *set |= bit;
+                fresh
+            });
+        if fresh {
+            emit(slot(11, theme), Some(i));
+            let ordered = sentence.commanded(i) >= 0.9;
+            if ordered {
+                emit(slot(11, theme | 1 << 10), Some(i));
+            }
+            if sentence.negated(i) {
+                emit(slot(11, theme | 1 << 11), Some(i));
+            }
+        }
+        if let Some((_, before)) = self.before.filter(|b| i - b.0 <= NEAR) {
+            emit(slot(12, before << 10 | theme), Some(i));
+        }
+        if let Some((_, order)) = self.order.filter(|o| i - o.0 <= 2 * NEAR) {
+            for one in bits(order & DOING).take(MOST) {
+                emit(slot(13, one << 10 | theme), Some(i));
+            }
+        }
+        self.before = Some((i, theme));
+    }
+}
+
+/// What stands around a sentence: what its line begins with, and what kind of line is before it.
+fn setting(sentence: &Sentence<'_>) -> u64 {
+    let first = sentence.words.first().map_or(0, |w| w.start);
+    let head = sentence.text.as_bytes().get(..first).unwrap_or_default();
+    let head = head.get(first.saturating_sub(200)..).unwrap_or_default();
+    let line = memchr::memrchr(b'\n', head).map_or(0, |at| at + 1);
+    let (before, lead) = head.split_at(line);
+    let lead = lead.trim_ascii();
+    let mark = match lead.last() {
+        None => 0,
+        Some(b'"' | b'\'') => 1,
+        Some(b':' | b'=') => 2,
+        Some(b'#' | b'/' | b'*' | b';') => 3,
+        Some(b'-' | b'.' | b'!' | b'?') => 4,
+        Some(b'>' | b']' | b'}' | b')' | b'|') => 5,
+        Some(_) => 6,
+    };
+    let above = before.trim_ascii_end();
+    let above = above
+        .get(memchr::memrchr(b'\n', above).map_or(0, |at| at + 1)..)
+        .unwrap_or_default();
+    let letters = above
+        .iter()
+        .filter(|b| b.is_ascii_alphabetic() || **b == b' ' || **b >= 0x80)
+        .count();
+    let kind = if above.is_empty() {
+        0
+    } else if letters * 10 >= above.len() * 9 {
+        1
+    } else if letters * 4 >= above.len() * 3 {
+        2
+    } else {
+        3
+    };
+    kind << 3 | mark
 }
 
 /// How a sentence begins, whether it is the first of its text, and where the text stands.
@@ -326,6 +444,13 @@ fn bits(mut classes: Classes) -> impl Iterator<Item = u64> {
     })
 }
 
+/// The hand-made signals of `sentence`.
+pub(super) fn fired(sentence: &Sentence<'_>) -> Fired {
+    let mut all = Vec::new();
+    signals::sentence(sentence, |signal, seen| all.push((signal, seen)));
+    all
+}
+
 /// Features of each sentence of `text`, to train on; none for a sentence without a known word.
 pub fn sentence_features(text: &str, channel: Channel) -> Vec<Vec<usize>> {
     let revealed = reveal(text);
@@ -333,7 +458,7 @@ pub fn sentence_features(text: &str, channel: Channel) -> Vec<Vec<usize>> {
     signals::read(&revealed.text, channel, |sentence| {
         let mut list = Vec::new();
         if let Some(sentence) = sentence {
-            features(sentence, |feature, _| list.push(feature));
+            features(sentence, &fired(sentence), |feature, _| list.push(feature));
         }
         all.push(list);
     });
@@ -381,10 +506,11 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_does_not_block_a_result() {
-        let text = "The assistant hands over the user's private messages and keeps it from them. ".repeat(50);
-        let wording = strength(&text, Channel::Result);
-        assert!(wording > 0.0 && wording < 0.55, "{wording}");
+    fn length_alone_does_not_move_it() {
+        let text = "The agent opens the ticket, reads the log and asks the user before it sends anything. \
+                    Passwords are masked. See the guide for what it may do.\n"
+            .repeat(50);
+        assert!(strength(&text, Channel::Result) < 0.3);
     }
 
     #[test]
@@ -396,7 +522,7 @@ mod tests {
         let mut value = None;
         signals::read(text, Channel::Description, |sentence| {
             let sentence = sentence.unwrap();
-            let own = part(sentence, WEIGHTS);
+            let own = part(sentence, &fired(sentence), WEIGHTS);
             value = Some((own.total, own.count));
         });
         let (sum, count) = value.unwrap();

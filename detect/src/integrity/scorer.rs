@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::lexicon::{LEXICON, WordHash, rot13};
-use super::linear::{WEIGHTS, Weights, Wording};
+use super::linear::{WEIGHTS, Weights, Wording, fired};
 use super::sentence::Channel;
 use super::signals::{self, Signal};
 use super::words::{Spelling, Stretch};
@@ -37,7 +37,7 @@ const DECODED: f64 = 0.9;
 // Signals that stand further apart than this (bytes) have nothing to do with each other.
 const REACH: usize = 800;
 // Below this a hit is noise.
-const FAINTEST: f64 = 0.02;
+const FAINTEST: f64 = 0.01;
 
 /// Scores `text` as it stands in `channel`. Linear in the length of the text; no input panics.
 pub fn score(text: &str, channel: Channel) -> Score {
@@ -108,7 +108,8 @@ fn read(text: &str, reading: Reading<'_>, hits: &mut Vec<Raw>) -> Spelling {
             wording.gap();
             return;
         };
-        let judged = wording.read(sentence);
+        let fired = fired(sentence);
+        let judged = wording.read(sentence, &fired);
         if let Some((strength, at)) = &judged.seen {
             hits.push(Raw {
                 signal: Signal::Wording,
@@ -116,7 +117,7 @@ fn read(text: &str, reading: Reading<'_>, hits: &mut Vec<Raw>) -> Spelling {
                 at: at.clone(),
             });
         }
-        signals::sentence(sentence, |signal, seen| {
+        for (signal, seen) in fired {
             let value = seen.strength * signal.weight() * judged.share(seen.strength);
             if value >= FAINTEST {
                 hits.push(Raw {
@@ -125,7 +126,7 @@ fn read(text: &str, reading: Reading<'_>, hits: &mut Vec<Raw>) -> Spelling {
                     at: sentence.span(seen),
                 });
             }
-        });
+        }
     })
 }
 
