@@ -48,6 +48,8 @@ pub struct Oddities {
     pub null_id: bool,
     /// An id that is no number, string or null.
     pub bad_id: Option<BadId>,
+    /// The line is no strict JSON; this is what a forgiving reader finds in it.
+    pub not_strict: bool,
 }
 
 impl Oddities {

@@ -70,6 +70,24 @@ impl RequestId {
 }
 
 impl RequestId {
+    /// The id that a client may take for the same although its type is another: SDKs turn the text of an answer's id
+    /// into a number (JavaScript's `Number`, Python's `int`) before they look for its request.
+    pub(crate) fn alike(&self) -> Option<Self> {
+        match self {
+            Self::Int(n) => Some(Self::Text(Arc::from(n.to_string()))),
+            Self::Text(text) => {
+                let plain: String = text.trim().chars().filter(|c| *c != '_').collect();
+                let radix = [("0x", 16), ("0X", 16), ("0o", 8), ("0O", 8), ("0b", 2), ("0B", 2)]
+                    .into_iter()
+                    .find_map(|(head, radix)| i64::from_str_radix(plain.strip_prefix(head)?, radix).ok());
+                let number = radix.or_else(|| plain.parse().ok()).or_else(|| integral(&plain));
+                // JavaScript reads nothing as zero.
+                number.or_else(|| plain.is_empty().then_some(0)).map(Self::Int)
+            }
+            _ => None,
+        }
+    }
+
     fn long(text: &str, is_text: bool) -> Self {
         Self::Long(Arc::new(LongId {
             is_text,

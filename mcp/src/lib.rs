@@ -36,6 +36,7 @@ pub mod event;
 pub mod framer;
 pub mod id;
 pub mod json;
+mod lenient;
 pub mod meta;
 pub mod method;
 pub mod revision;

@@ -18,10 +18,11 @@ pub use identity::{Identity, Implementation};
 use self::lists::Lists;
 use self::pending::{Early, Held, Pending};
 use self::tasks::Tasks;
-use crate::envelope::{Class, Envelope, Message, Oddities};
+use crate::envelope::{Class, Envelope, Message, Oddities, Unreadable};
 use crate::event::{Asked, BatchPlace, Event, EventKind, Malformed, RpcError, UnknownResponse};
 use crate::framer::{Frame, FrameKind};
 use crate::id::RequestId;
+use crate::lenient;
 use crate::revision::Revision;
 use crate::{Direction, Nanos};
 
@@ -307,8 +308,37 @@ impl Session {
                     }
                 }
             }
-            Err(_) if place.unterminated => self.malformed(place, Malformed::CutShort, out),
-            Err(reason) => self.malformed(place, Malformed::Line(reason), out),
+            Err(reason) => {
+                let cut_short = place.unterminated.then_some(Malformed::CutShort);
+                self.malformed(place, cut_short.unwrap_or(Malformed::Line(reason)), out);
+                if matches!(reason, Unreadable::NotUtf8 | Unreadable::NotJson) {
+                    self.forgiving(Place { bytes: 0, ..place }, line, out);
+                }
+            }
+        }
+    }
+
+    /// Messages that a reader less strict than JSON finds in the line. The events are copies, because the text is not
+    /// the caller's.
+    fn forgiving(&mut self, place: Place, line: &[u8], out: &mut Vec<Event<'_>>) {
+        for text in lenient::readings(line) {
+            let Ok(message) = Message::parse(text.as_bytes()) else {
+                continue;
+            };
+            let elements = match message {
+                Message::Single(envelope) => vec![envelope],
+                Message::Batch(elements) => elements.into_iter().flatten().collect(),
+            };
+            let mut events = Vec::new();
+            for mut envelope in elements {
+                if envelope.class() != Class::Malformed {
+                    envelope.oddities.not_strict = true;
+                    self.envelope(place, envelope, &mut events);
+                }
+            }
+            for event in events {
+                out.push(event.into_owned());
+            }
         }
     }
 
@@ -344,7 +374,13 @@ impl Session {
             self.unknown(place, envelope, out);
             return;
         };
-        if let Some(asked) = self.pending(asked_by).answer(id) {
+        // Clients in use take the id 7 for "7" and the reverse.
+        let open = self.pending(asked_by);
+        let alike = id
+            .alike()
+            .filter(|alike| !open.contains(id) && open.contains(alike));
+        let asked = open.answer(alike.as_ref().unwrap_or(id));
+        if let Some(asked) = asked {
             self.answer(place, asked, envelope, out);
             return;
         }

@@ -99,12 +99,15 @@ impl Session {
             .as_ref()
             .and_then(Json::borrowed)
             .unwrap_or_default();
-        let error = envelope.error.as_ref().map(RpcError::read);
+        // Beside a result, `"error": null` is how JSON-RPC 1.0 writes success.
+        let no_error = |error: &&Json<'_>| envelope.result.is_none() || error.get() != "null";
+        let error = envelope.error.as_ref().filter(no_error).map(RpcError::read);
         let parts = Parts::of(text);
         let meta = parts.meta.and_then(Meta::read);
         let (outcome, kind) = match &error {
-            Some(error) => (Outcome::RpcError(error.code), ResponseKind::Other),
-            None => self.outcome(place, &asked, text, &parts, out),
+            Some(error) if envelope.result.is_none() => (Outcome::RpcError(error.code), ResponseKind::Other),
+            // With both, some clients read the one and some the other; the result is what a model may read.
+            _ => self.outcome(place, &asked, text, &parts, out),
         };
         if error.is_none() {
             self.learn_of_server(place, &asked, meta.as_ref(), out);

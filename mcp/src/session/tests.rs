@@ -612,6 +612,64 @@ fn a_message_that_is_request_and_answer_is_taken_for_both() {
 }
 
 #[test]
+fn a_line_that_only_forgiving_readers_read_is_told_and_read() {
+    let mut wire = Wire::new();
+    let lines: [fn(&str) -> String; 4] = [
+        |id| text(id, "x").replace("\"x\"", "\"x\",\"n\":NaN"),
+        |id| format!("junk\r{}", text(id, "x")),
+        |id| format!("\u{feff}{}", text(id, "x")),
+        |id| text(id, "x").replace("\"x\"", "\"\tx\""),
+    ];
+    for (id, line) in lines.iter().enumerate() {
+        let id = id.to_string();
+        wire.ask(&call(&id, "t"));
+        let events = wire.tell(&line(&id));
+        assert!(
+            matches!(events[0].kind, EventKind::Malformed(Malformed::Line(_))),
+            "{events:?}"
+        );
+        assert_eq!(tool(&events).as_deref(), Some("t"), "{events:?}");
+        assert!(events[1].oddities.not_strict);
+    }
+    let line: Vec<u8> = text("9", "?")
+        .bytes()
+        .map(|b| if b == b'?' { 0xff } else { b })
+        .collect();
+    // The helpers want what lives on.
+    let line = line.leak();
+    wire.ask(&call("9", "t"));
+    let frame = Frame {
+        kind: FrameKind::Line(line),
+        wire_len: 1,
+        after_gap: false,
+    };
+    let events = wire.session.feed(ToClient, frame, wire.now);
+    assert_eq!(tool(&events).as_deref(), Some("t"), "{events:?}");
+}
+
+#[test]
+fn an_answer_is_paired_as_clients_pair_it() {
+    let mut wire = Wire::new();
+    for id in ["\"7\"", "\" 7 \"", "\"0x7\"", "\"7.0\"", "\"+7\""] {
+        wire.ask(&call("7", "t"));
+        assert_eq!(tool(&wire.tell(&text(id, "x"))).as_deref(), Some("t"), "{id}");
+    }
+    wire.ask(&call("\"7\"", "text"));
+    wire.ask(&call("7", "number"));
+    assert_eq!(tool(&wire.tell(&text("\"7\"", "x"))).as_deref(), Some("text"));
+    assert_eq!(tool(&wire.tell(&text("7", "x"))).as_deref(), Some("number"));
+    wire.ask(&call("8", "t"));
+    let both = text("8", "x").replace("\"result\"", "\"error\":null,\"result\"");
+    assert_eq!(tool(&wire.tell(&both)).as_deref(), Some("t"));
+    wire.ask(&call("8", "t"));
+    let both = text("8", "x").replace(
+        "\"result\"",
+        "\"error\":{\"code\":1,\"message\":\"m\"},\"result\"",
+    );
+    assert_eq!(tool(&wire.tell(&both)).as_deref(), Some("t"));
+}
+
+#[test]
 fn lines_that_are_no_message_are_reported_and_harmless() {
     let mut wire = Wire::new();
     wire.ask(&call("1", "t"));
