@@ -34,6 +34,7 @@ mod error;
 mod glob;
 mod lines;
 mod parameters;
+mod refusals;
 mod routes;
 mod select;
 mod socket;
@@ -47,7 +48,7 @@ pub use feed::{Feed, FeedLimits};
 pub(crate) use glob::matches;
 pub use routes::{AdminGroup, AdminServer};
 pub use select::Selection;
-pub use socket::{BindError, group_id};
+pub use socket::{BindError, group_id, patiently};
 pub use viewer::Viewer;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The Prometheus endpoint.
 
+use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,17 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kams_export::metrics::{CONTENT_TYPE, Metrics};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
 
-use super::connection::{Limits, Slots, serve};
+use super::connection::{Limits, serve};
 use super::{ApiError, Backend, BindError};
+
+/// Connections at once.
+const CONNECTIONS: usize = 32;
+
+/// Answers that are made at once.
+const RENDERING: usize = 2;
 
 /// Serves `/metrics`.
 #[derive(Debug)]
@@ -28,6 +35,7 @@ pub struct MetricsServer {
 struct Source {
     backend: Arc<dyn Backend>,
     metrics: Arc<Metrics>,
+    rendering: Arc<Semaphore>,
 }
 
 impl MetricsServer {
@@ -60,19 +68,21 @@ impl MetricsServer {
     ) -> std::io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let limits = Limits {
-            connections: 32,
-            per_user: 32,
-            reserved: 0,
             stall: Duration::from_secs(30),
             ..Limits::default()
         };
-        let slots = Arc::new(Slots::default());
+        let rendering = Arc::new(Semaphore::new(RENDERING));
         let router = Router::new()
             .route("/metrics", get(scrape))
             .fallback(nothing_here)
             .method_not_allowed_fallback(nothing_here)
-            .with_state(Source { backend, metrics });
+            .with_state(Source {
+                backend,
+                metrics,
+                rendering,
+            });
         let mut connections = JoinSet::new();
+        let mut open: VecDeque<AbortHandle> = VecDeque::new();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -80,15 +90,16 @@ impl MetricsServer {
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
             };
             match accepted {
-                // Beyond the limit the connection is closed unread.
+                // Beyond the limit the oldest gives way: whoever opens connections and says nothing would
+                // keep a scraper out otherwise, and nobody knows whose they are.
                 Ok((stream, _)) => {
-                    if let Some(slot) = slots.take(0, false, &limits) {
-                        let router = router.clone();
-                        connections.spawn(async move {
-                            serve(stream, router, limits).await;
-                            drop(slot);
-                        });
+                    open.retain(|connection| !connection.is_finished());
+                    while open.len() >= CONNECTIONS {
+                        if let Some(oldest) = open.pop_front() {
+                            oldest.abort();
+                        }
                     }
+                    open.push_back(connections.spawn(serve(stream, router.clone(), limits)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "metrics endpoint: cannot accept");
@@ -100,7 +111,12 @@ impl MetricsServer {
 }
 
 async fn scrape(State(source): State<Source>) -> Response {
+    // Held by the work and not by the connection, which may be gone before it is done.
+    let Ok(turn) = Arc::clone(&source.rendering).acquire_owned().await else {
+        return failed("kamsd ends");
+    };
     let text = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
         source.backend.refresh_metrics();
         source.metrics.render()
     });

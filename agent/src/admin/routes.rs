@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -24,6 +24,7 @@ use super::authority::may_write;
 use super::connection::{Limits, Slots, serve};
 use super::error::json as answer;
 use super::parameters::Parameters;
+use super::refusals::Refusals;
 use super::socket::Socket;
 use super::viewer::Peer;
 use super::{
@@ -115,6 +116,7 @@ impl AdminServer {
         };
         let router = router().with_state(Arc::new(shared));
         let slots = Arc::new(Slots::default());
+        let refusals = Refusals::default();
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -125,7 +127,12 @@ impl AdminServer {
             match accepted {
                 Ok((stream, _)) => {
                     let gid = Some(group.load(Ordering::Relaxed)).filter(|gid| *gid != NO_GROUP);
-                    admit(stream, gid, &router, &slots, limits, &mut connections);
+                    let admitted = admit(stream, gid, &router, &slots, limits, &mut connections);
+                    if let Err(uid) = admitted
+                        && let Some(count) = refusals.note(Instant::now())
+                    {
+                        tracing::warn!(uid, count, "admin socket: too many connections, refused");
+                    }
                 }
                 Err(error) => {
                     // Mostly out of descriptors: wait for connections to end rather than spin.
@@ -145,6 +152,7 @@ impl AdminServer {
     }
 }
 
+/// Serves the peer, or returns whose connection is one too many.
 fn admit(
     stream: UnixStream,
     group: Option<u32>,
@@ -152,27 +160,24 @@ fn admit(
     slots: &Arc<Slots>,
     limits: Limits,
     connections: &mut JoinSet<()>,
-) {
+) -> Result<(), u32> {
     let peer = match Peer::of(&stream, group) {
         Ok(peer) => peer,
         Err(error) => {
             tracing::warn!(%error, "admin socket: no credentials, connection refused");
-            return;
+            return Ok(());
         }
     };
     let Some(slot) = slots.take(peer.viewer.uid, peer.viewer.sees_all, &limits) else {
-        tracing::warn!(
-            uid = peer.viewer.uid,
-            "admin socket: too many connections, one refused"
-        );
         refuse(&stream);
-        return;
+        return Err(peer.viewer.uid);
     };
     let router = router.clone().layer(Extension(Arc::new(peer)));
     connections.spawn(async move {
         serve(stream, router, limits).await;
         drop(slot);
     });
+    Ok(())
 }
 
 /// An answer without reading the request, as far as it fits into the socket's buffer.

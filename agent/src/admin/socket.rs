@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The socket or the endpoint could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,32 @@ pub enum BindError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// How often, and how long between: what was killed may take a second to go.
+const ATTEMPTS: u32 = 15;
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// Binds, and waits where a daemon that was just killed still has the address: the kernel takes its memory away
+/// before its sockets. Blocks up to 1.5 seconds.
+pub fn patiently<T>(mut bind: impl FnMut() -> Result<T, BindError>) -> Result<T, BindError> {
+    for _ in 1..ATTEMPTS {
+        match bind() {
+            Err(error) if error.is_taken() => std::thread::sleep(BETWEEN),
+            done => return done,
+        }
+    }
+    bind()
+}
+
+impl BindError {
+    fn is_taken(&self) -> bool {
+        match self {
+            Self::InUse { .. } => true,
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+            Self::Occupied { .. } | Self::Remote { .. } => false,
+        }
+    }
 }
 
 /// A listening socket that takes its own file away when it is dropped.

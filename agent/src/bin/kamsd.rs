@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use clap::Parser;
-use kams_agent::admin::{AdminServer, Backend, Feed, Limits, MetricsServer, group_id};
+use kams_agent::admin::{AdminServer, Backend, Feed, Limits, MetricsServer, group_id, patiently};
 use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
 use kams_agent::engine::backend::calls::Ingest;
@@ -201,14 +201,18 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
     let shared = Arc::new(Shared::default());
 
     // Taken first: a second daemon must fail here, before it touches the kernel.
-    let admin = AdminServer::bind(
-        &config.admin.socket,
-        group_id(&config.admin.group),
-        Limits::default(),
-    )?;
+    let admin = patiently(|| {
+        AdminServer::bind(
+            &config.admin.socket,
+            group_id(&config.admin.group),
+            Limits::default(),
+        )
+    })?;
     let group = admin.group();
     let scrape = match config.metrics.listen {
-        Some(address) => Some(MetricsServer::bind(address, config.metrics.allow_remote)?),
+        Some(address) => Some(patiently(|| {
+            MetricsServer::bind(address, config.metrics.allow_remote)
+        })?),
         None => None,
     };
     let salt = salt::of_host(&config.state_dir)

@@ -33,6 +33,24 @@ impl Names {
         self.names.contains(name)
     }
 
+    /// Adds names, until there are `most`.
+    pub fn extend(&mut self, names: impl IntoIterator<Item = impl Into<String>>, most: usize) {
+        for name in names {
+            if self.names.len() >= most {
+                return;
+            }
+            self.insert(name.into());
+        }
+    }
+
+    fn insert(&mut self, name: String) {
+        let (as_is, folded) = shapes(&name);
+        for look in [as_is, folded] {
+            self.looks.entry(look).or_insert_with(|| name.clone());
+        }
+        self.names.insert(name);
+    }
+
     fn like(&self, shapes: &(String, String)) -> Option<&String> {
         self.looks.get(&shapes.0).or_else(|| self.looks.get(&shapes.1))
     }
@@ -42,12 +60,7 @@ impl<S: Into<String>> FromIterator<S> for Names {
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
         let mut all = Self::default();
         for name in names {
-            let name = name.into();
-            let (as_is, folded) = shapes(&name);
-            for look in [as_is, folded] {
-                all.looks.entry(look).or_insert_with(|| name.clone());
-            }
-            all.names.insert(name);
+            all.insert(name.into());
         }
         all
     }

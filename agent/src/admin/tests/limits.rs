@@ -7,7 +7,7 @@ use tokio::net::UnixStream;
 
 use super::fake::{run, run_with};
 use super::http::{can_be_others, get, get_text, json, post_text, say, say_as};
-use crate::admin::{AdminServer, BindError, FeedLimits, Limits, MetricsServer};
+use crate::admin::{AdminServer, BindError, FeedLimits, Limits, MetricsServer, patiently};
 
 fn short() -> Limits {
     Limits {
@@ -152,8 +152,8 @@ async fn rubbish_is_survived() {
 async fn the_socket_is_made_and_taken_away_with_care() {
     let server = run();
     let path = server.path.clone();
-    let again = AdminServer::bind(&path, None, Limits::default());
-    assert!(matches!(again, Err(BindError::InUse { .. })));
+    let again = || AdminServer::bind(&path, None, Limits::default());
+    assert!(matches!(again(), Err(BindError::InUse { .. })));
     server.stop.send(true).unwrap();
     server.task.await.unwrap().unwrap();
     assert!(!path.exists(), "gone after a clean stop");
@@ -169,6 +169,21 @@ async fn the_socket_is_made_and_taken_away_with_care() {
         AdminServer::bind(&path, None, Limits::default()),
         Err(BindError::Occupied { .. })
     ));
+}
+
+#[test]
+fn an_address_that_is_given_up_is_waited_for() {
+    let mut dying = Some(MetricsServer::bind("127.0.0.1:0".parse().unwrap(), false).unwrap());
+    let address = dying.as_ref().unwrap().address();
+    let mut attempts = 0;
+    let bound = patiently(|| {
+        attempts += 1;
+        if attempts == 3 {
+            dying = None;
+        }
+        MetricsServer::bind(address, false)
+    });
+    assert_eq!((bound.unwrap().address(), attempts), (address, 3));
 }
 
 #[tokio::test]
@@ -205,6 +220,16 @@ async fn metrics_stay_on_loopback() {
         "{text}"
     );
     assert!(ask("/v1/status").await.contains("404"));
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /met").await.unwrap();
+        silent.push(stream);
+    }
+    assert!(
+        ask("/metrics").await.contains("200 OK"),
+        "clients that say nothing keep nobody out"
+    );
     server.stop.send(true).unwrap();
     task.await.unwrap().unwrap();
 }

@@ -34,6 +34,7 @@ impl Judge {
                 ..Listing::default()
             };
         }
+        let earlier = session.listing.items.len();
         let capabilities = capabilities(page);
         let mut raw = Vec::new();
         for item in items.elements() {
@@ -81,6 +82,11 @@ impl Judge {
                 self.listed(case, weight, sink);
             }
             self.complete(case, page.list, &capabilities, items, sink);
+        } else if let Some(session) = self.session(case) {
+            // Many clients never ask for the second page: what is on the first can be taken by another server, too.
+            let new = session.listing.items.iter().skip(earlier);
+            let names = new.filter_map(|i| i.strip_prefix("tool:"));
+            session.tools.extend(names, MOST);
         }
     }
 

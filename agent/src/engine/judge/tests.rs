@@ -443,6 +443,24 @@ fn a_name_of_another_server_in_one_run_is_shadowing() {
 }
 
 #[test]
+fn a_name_on_a_page_that_never_became_a_list_can_be_shadowed_too() {
+    let mut judge = judge_with(None);
+    let mut told = Told::default();
+    let page = json!({"tools": [tool("send_mail", "Sends a message.")], "nextCursor": "more"});
+    for (server_id, server, expected) in [
+        (1, "npm:mail", &[][..]),
+        (2, "npm:evil", &["integrity.tool_squatting"]),
+    ] {
+        let mut talk = Talk::new(&mut judge, 1000, 41, server_id, server);
+        talk.hello(&mut judge, &mut told, &json!({}), None);
+        talk.ask(&mut judge, &mut told, "tools/list", &json!({}), &page);
+        assert_eq!(told.take(), expected, "{server}");
+        talk.ask(&mut judge, &mut told, "tools/list", &json!({}), &page);
+        assert!(told.take().is_empty(), "{server}: told once");
+    }
+}
+
+#[test]
 fn a_restart_over_the_same_store_finds_nothing_new() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Arc::new(Store::open(folder.path(), Retention::default()).unwrap().0);
