@@ -82,16 +82,20 @@ impl HeadFile {
             .map(Self)
     }
 
-    pub(crate) fn read(&self) -> Option<Noted> {
-        let mut text = String::new();
-        (&self.0).take(256).read_to_string(&mut text).ok()?;
-        let (n, hash) = text.lines().next()?.split_once(' ')?;
-        let whole = hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit());
-        Some(Noted {
-            n: n.parse().ok()?,
-            hash: hash.to_owned(),
+    /// None where nothing was ever noted; an error of kind `InvalidData` where what is there is no note.
+    pub(crate) fn read(&self) -> std::io::Result<Option<Noted>> {
+        let mut text = Vec::new();
+        (&self.0).take(256).read_to_end(&mut text)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let noted = std::str::from_utf8(&text).ok().and_then(noted);
+        noted.map(Some).ok_or_else(|| {
+            std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                "it is no note of a decision record",
+            )
         })
-        .filter(|_| whole)
     }
 
     /// One write of fixed length into the page cache; the disk is not waited for.
@@ -99,6 +103,16 @@ impl HeadFile {
         self.0
             .write_all_at(format!("{:020} {:64}\n", head.n, head.hash).as_bytes(), 0)
     }
+}
+
+fn noted(text: &str) -> Option<Noted> {
+    let (n, hash) = text.lines().next()?.split_once(' ')?;
+    let whole = hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    Some(Noted {
+        n: n.parse().ok()?,
+        hash: hash.to_owned(),
+    })
+    .filter(|_| whole)
 }
 
 pub(crate) fn add(db: &Connection, row: &DecisionRow) -> Result<(), rusqlite::Error> {

@@ -135,9 +135,16 @@ impl Store {
         })
     }
 
-    /// What [`Store::note_head`] remembered before this start.
-    pub fn noted_head(&self) -> Option<Noted> {
-        self.head.read()
+    /// What [`Store::note_head`] remembered before this start; none where it never did.
+    ///
+    /// # Errors
+    ///
+    /// When the note cannot be read, or is none: it was damaged or changed.
+    pub fn noted_head(&self) -> Result<Option<Noted>, StoreError> {
+        self.head.read().map_err(|source| StoreError::Folder {
+            path: self.path.with_file_name("decisions.head"),
+            source,
+        })
     }
 
     fn reader(&self) -> MutexGuard<'_, Connection> {

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use kams_store::{
-    Baseline, BaselineState, FindingFilter, FindingRow, ListMembers, Retention, Store, StoreError, WriteOp,
+    Baseline, BaselineState, FindingFilter, FindingRow, ListMembers, Noted, Retention, Store, StoreError,
+    WriteOp,
 };
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -283,5 +284,23 @@ impl Drop for Unmount {
             "{} stays mounted",
             self.0.display()
         );
+    }
+}
+
+#[test]
+fn a_note_that_is_none_is_told_from_one_that_was_never_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || open(folder.path());
+    assert_eq!(open().noted_head().unwrap(), None);
+    let noted = Noted {
+        n: 7,
+        hash: "a1".repeat(32),
+    };
+    open().note_head(&noted).unwrap();
+    assert_eq!(open().noted_head().unwrap(), Some(noted));
+    for spoilt in ["x\0garbage", "7 a1\n", "\n"] {
+        std::fs::write(folder.path().join("decisions.head"), spoilt).unwrap();
+        let said = open().noted_head().unwrap_err().to_string();
+        assert!(said.contains("decisions.head"), "{said}");
     }
 }

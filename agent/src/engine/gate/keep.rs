@@ -125,7 +125,14 @@ impl Gatekeeper {
             })
             .unwrap_or_default();
         let mut missing = store.missing_decisions().unwrap_or_default();
-        let head = match store.noted_head() {
+        let noted = store.noted_head().unwrap_or_else(|error| {
+            tracing::error!(
+                %error,
+                "what was noted of the newest decision record is lost: records that a kill kept from the disk cannot be told"
+            );
+            None
+        });
+        let head = match noted {
             Some(noted) if noted.n > stored.n => {
                 missing.push((stored.n.saturating_add(1), noted.n));
                 Head {
