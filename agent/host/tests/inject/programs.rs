@@ -4,6 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder for programs, removed by the system with its temporary files; on a filesystem that honours set-uid.
 fn folder() -> &'static Path {
@@ -15,8 +16,12 @@ fn folder() -> &'static Path {
     })
 }
 
+/// Each in a folder of its own: another test may be running the same program, and what runs cannot be written.
 pub(crate) fn install(name: &str, image: &[u8], mode: u32) -> PathBuf {
-    let path = folder().join(name);
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let own = folder().join(LAST.fetch_add(1, Ordering::Relaxed).to_string());
+    std::fs::create_dir(&own).expect("made");
+    let path = own.join(name);
     std::fs::write(&path, image).expect("written");
     std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("set");
     path
