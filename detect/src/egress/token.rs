@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::class::Class;
 use super::span::Hit;
-use super::value::{is_placeholder, is_random_body};
+use super::value::{is_drawn, is_placeholder, is_random_body};
 use super::words::{contains, distinct, run_length};
 
 /// Keys that vendors print in their documentation.
@@ -272,7 +272,8 @@ pub(crate) fn bearer(text: &[u8], at: usize) -> Option<Hit> {
     let value = slice(text, start..end);
     let mixed = value.iter().any(u8::is_ascii_digit)
         || (value.iter().any(u8::is_ascii_lowercase) && value.iter().skip(1).any(u8::is_ascii_uppercase));
-    (value.len() >= 20 && mixed && run_length(value) < 4.0 && !is_placeholder(value) && is_random_body(value))
+    let random = is_drawn(value) || (run_length(value) < 4.0 && is_random_body(value));
+    (value.len() >= 20 && mixed && random && !is_placeholder(value))
         .then(|| hit(text, Class::BearerToken, start..end))
 }
 

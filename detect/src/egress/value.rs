@@ -367,6 +367,16 @@ pub(crate) fn looks_opaque(value: &[u8]) -> bool {
     (letters && digits > 0) || digits >= 6 || symbol || (inner_upper && run_length(head) < 4.5)
 }
 
+/// Whether letters and digits alone look drawn one by one: a few drawn values in a thousand have runs as
+/// long as those of words, and no words have so many different characters without anything between them.
+pub(crate) fn is_drawn(value: &[u8]) -> bool {
+    let head = value.get(..value.len().min(64)).unwrap_or(value);
+    head.iter().all(u8::is_ascii_alphanumeric)
+        && head.iter().any(u8::is_ascii_lowercase)
+        && head.iter().any(u8::is_ascii_uppercase)
+        && distinct(head) >= 20
+}
+
 /// Whether the body of a vendor token is random enough to be one: not `xxxx`, `your-key-here` or `...`.
 pub(crate) fn is_random_body(body: &[u8]) -> bool {
     let head = body.get(..body.len().min(128)).unwrap_or(body);
@@ -375,7 +385,7 @@ pub(crate) fn is_random_body(body: &[u8]) -> bool {
         && !contains(head, "xxxx")
         // Chance puts the word into a random body too, among many different characters.
         && (distinct(head) >= 20 || !contains(head, "your"))
-        && (head.iter().any(u8::is_ascii_digit) || run_length(head) < 4.0)
+        && (head.iter().any(u8::is_ascii_digit) || run_length(head) < 4.0 || is_drawn(head))
         && !(run_length(head) >= 4.0 && head.iter().filter(|b| matches!(b, b'-' | b'_')).count() >= 3)
 }
 
@@ -401,6 +411,26 @@ mod tests {
             "abc",
         ] {
             assert!(is_literal(value.as_bytes()), "{value}");
+        }
+    }
+
+    #[test]
+    fn drawn_values_with_long_runs() {
+        for value in [
+            "cJXDeCobXGXZoDGbZKMlHHloeXmsHYMFDAOOKLPE",
+            "NPwlgynbcxsCiwbFdTgmnrgFthgmkiL2yORjoGPi",
+        ] {
+            assert!(
+                is_drawn(value.as_bytes()) && is_random_body(value.as_bytes()),
+                "{value}"
+            );
+        }
+        for value in [
+            "AuthenticationSchemeOfTheResourceServer",
+            "authorization_header_of_every_request_made",
+            "MustBeProvidedByTheIdentityProvider",
+        ] {
+            assert!(!is_drawn(value.as_bytes()), "{value}");
         }
     }
 

@@ -190,7 +190,7 @@ fn approvals(context: &Context) -> Result<()> {
     // The client gives up.
     let id = agent.post(
         "tools/call",
-        &json!({"name": "wire_out", "arguments": {"to": "b-2"}}),
+        &json!({"name": "wire_out", "arguments": {"to": "beneficiary-two"}}),
     )?;
     request(&kams, "pending")?;
     agent
@@ -233,7 +233,7 @@ fn approvals(context: &Context) -> Result<()> {
     );
     let text = String::from_utf8(kams.kams(&["runs", "export", run])?.stdout)?;
     ensure!(
-        !text.contains(FREE_TEXT) && !text.contains("b-2"),
+        !text.contains(FREE_TEXT) && !text.contains("beneficiary-two"),
         "raw arguments in the export"
     );
     runs::verified(&kams, &stage, &text)
