@@ -86,10 +86,10 @@ impl Line {
         if self.method == "tools/call" {
             return false;
         }
-        let read_by_server = talk
-            .exchanges
-            .iter()
-            .any(|e| e.from == self.asked_by && e.id == self.id);
+        // Of a question of the server's own it is the answer that was read or was not.
+        let read_by_server = talk.exchanges.iter().any(|e| {
+            e.from == self.asked_by && e.id == self.id && (self.outcome.is_none() || e.answer.is_some())
+        });
         let to_server = self.outcome.is_none() == (self.asked_by == Side::Agent);
         if to_server {
             // Sent to a server that had stopped reading.
@@ -248,5 +248,37 @@ mod tests {
         unread.remove(1);
         assert!(compare(&talk(), &unread, Rigour::Exact).is_err());
         compare(&talk(), &unread, Rigour::RealAgent).unwrap();
+    }
+
+    #[test]
+    fn a_server_may_end_before_it_reads_what_it_asked_for() {
+        let mut talk = talk();
+        talk.exchanges.push(Exchange {
+            from: Side::Server,
+            id: "0".to_owned(),
+            method: "roots/list".to_owned(),
+            tool: None,
+            asked_bytes: Some(50),
+            answer: None,
+        });
+        let mut events = events();
+        for (at, kind, direction) in [(0, "request", "to_agent"), (1, "response", "to_server")] {
+            let mut event = events[at].clone();
+            event.event = kind.to_owned();
+            event.direction = Some(direction.to_owned());
+            event.method = Some("roots/list".to_owned());
+            event.request_id = Some("0".to_owned());
+            events.push(event);
+        }
+        assert!(compare(&talk, &events, Rigour::Exact).is_err());
+        compare(&talk, &events, Rigour::RealAgent).unwrap();
+        // Read, and shown otherwise: no excuse.
+        let read = talk.exchanges.last_mut().unwrap();
+        read.answer = Some(Answer {
+            outcome: "ok",
+            code: None,
+            bytes: Some(61),
+        });
+        assert!(compare(&talk, &events, Rigour::RealAgent).is_err());
     }
 }
