@@ -139,7 +139,10 @@ async fn run(name: &str) -> Result<ExitCode> {
             complain("kamsd: servers that were cut off may use the network again");
         }
         if ended.told_to || (first && !ended.was_ready) {
-            unpin(name);
+            // A worker that never watched may have failed because another daemon does, whose maps these are.
+            if ended.was_ready || !first {
+                unpin(name);
+            }
             return Ok(code(ended.status));
         }
         first = false;

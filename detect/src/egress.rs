@@ -124,6 +124,15 @@ pub(crate) fn hits(document: &[u8], report: &mut Report<'_>) -> Vec<Hit> {
     scan_document(document, 0, report)
 }
 
+/// What the scan of a plain text finds, as it stands there.
+#[cfg(test)]
+fn found(text: &str) -> Vec<&str> {
+    text_hits(text.as_bytes(), false)
+        .into_iter()
+        .filter_map(|hit| text.get(hit.span))
+        .collect()
+}
+
 /// All matches in a plain text; `whole`: the text itself may be an opaque credential.
 pub(crate) fn text_hits(text: &[u8], whole: bool) -> Vec<Hit> {
     let context = Context { key: None, whole };

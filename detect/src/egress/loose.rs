@@ -473,14 +473,7 @@ pub(super) fn short_flag(text: &[u8], at: usize) -> Option<Hit> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text_hits;
-
-    fn found(text: &str) -> Vec<&str> {
-        text_hits(text.as_bytes(), false)
-            .into_iter()
-            .filter_map(|h| text.get(h.span))
-            .collect()
-    }
+    use super::super::found;
 
     #[test]
     fn values_stand_where_people_put_them() {

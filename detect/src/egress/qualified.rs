@@ -175,14 +175,7 @@ fn inserted(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text_hits;
-
-    fn found(text: &str) -> Vec<&str> {
-        text_hits(text.as_bytes(), false)
-            .into_iter()
-            .filter_map(|h| text.get(h.span))
-            .collect()
-    }
+    use super::super::found;
 
     #[test]
     fn something_may_stand_between_name_and_value() {
