@@ -5,11 +5,10 @@
 //! (Python, pydantic), skip a byte order mark, take control characters within strings, or end a line at a lone
 //! carriage return (Python's universal newlines, Node's readline) or at U+2028 and U+2029 (Node's readline).
 
-/// More pieces of one line than this are not read.
-const MOST: usize = 256;
+use crate::envelope::MAX_BATCH;
 
 /// Texts that a forgiving reader may see in the line, each a candidate for strict JSON. Linear; a line that is plain
-/// text gives none or few.
+/// text gives none or few. Pieces beyond as many as a batch may have are not read.
 pub(crate) fn readings(line: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(line);
     let whole = strict(&text);
@@ -18,7 +17,7 @@ pub(crate) fn readings(line: &[u8]) -> Vec<String> {
     }
     text.split(['\r', '\u{2028}', '\u{2029}'])
         .filter(|piece| piece.contains(['{', '[']))
-        .take(MOST)
+        .take(MAX_BATCH)
         .map(strict)
         .collect()
 }
