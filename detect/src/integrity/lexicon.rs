@@ -165,8 +165,25 @@ impl WordHash {
         Self((self.0 ^ byte as u64).wrapping_mul(0x0100_0000_01B3))
     }
 
-    pub(super) fn of(word: &str) -> Self {
-        word.bytes().fold(Self::START, Self::push)
+    /// Hash of a word that is written in small ASCII letters alone.
+    pub(super) const fn spelt(word: &str) -> Self {
+        let bytes = word.as_bytes();
+        let mut at = 0;
+        while at < bytes.len() {
+            assert!(bytes[at].is_ascii_lowercase(), "small letters alone");
+            at += 1;
+        }
+        Self::of(word)
+    }
+
+    pub(super) const fn of(word: &str) -> Self {
+        let bytes = word.as_bytes();
+        let (mut hash, mut at) = (Self::START, 0);
+        while at < bytes.len() {
+            hash = hash.push(bytes[at]);
+            at += 1;
+        }
+        hash
     }
 
     /// Hash of an ASCII word in lower case.
@@ -185,49 +202,83 @@ impl WordHash {
     }
 }
 
-/// Open addressing over word hashes; a slot is free where its classes are 0.
+/// Words to compare those of a sentence with, hashed when this is built.
+macro_rules! words {
+    ($($word:literal),* $(,)?) => {
+        const { &[$($crate::integrity::lexicon::WordHash::spelt($word)),*] as &[$crate::integrity::lexicon::WordHash] }
+    };
+}
+pub(super) use words;
+
+/// What is known of a word.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entry {
+    key: u64,
+    /// Its classes; 0 when it is in none.
+    pub(super) classes: Classes,
+    /// Number of its theme; 0 when it is in none.
+    pub(super) theme: u16,
+    /// Whether it is the first, or the second, of a pair that means something together.
+    pub(super) leads: bool,
+    pub(super) follows: bool,
+}
+
+/// Open addressing over hashes. The key 0 marks a free slot: no word has that hash, or it would not be found.
 struct Table {
-    slots: Vec<(u64, Classes)>,
+    slots: Vec<Entry>,
     mask: usize,
 }
 
 impl Table {
     fn new(words: &[(WordHash, Classes)]) -> Self {
-        let size = (words.len() * 4).next_power_of_two();
-        let mut table = Self {
-            slots: vec![(0, 0); size],
-            mask: size - 1,
-        };
+        let mut table = Self::sized(words.len());
         for (hash, classes) in words {
-            let mut at = table.home(hash.0);
-            while let Some(slot) = table.slots.get_mut(at) {
-                if slot.1 == 0 || slot.0 == hash.0 {
-                    slot.0 = hash.0;
-                    slot.1 |= classes;
-                    break;
-                }
-                at = (at + 1) & table.mask;
+            if let Some(entry) = table.entry(*hash) {
+                entry.classes |= classes;
             }
         }
         table
+    }
+
+    fn sized(words: usize) -> Self {
+        let size = (words * 4).next_power_of_two();
+        Self {
+            slots: vec![Entry::default(); size],
+            mask: size - 1,
+        }
+    }
+
+    /// The entry of a word, made where there is none. There must be room.
+    fn entry(&mut self, hash: WordHash) -> Option<&mut Entry> {
+        let mut at = self.home(hash.0);
+        while self
+            .slots
+            .get(at)
+            .is_some_and(|slot| slot.key != 0 && slot.key != hash.0)
+        {
+            at = (at + 1) & self.mask;
+        }
+        let slot = self.slots.get_mut(at)?;
+        slot.key = hash.0;
+        Some(slot)
     }
 
     fn home(&self, hash: u64) -> usize {
         usize::try_from(hash >> 20 & 0xFFFF_FFFF).unwrap_or(0) & self.mask
     }
 
-    fn get(&self, hash: WordHash) -> Classes {
+    fn get(&self, hash: WordHash) -> Entry {
         let mut at = self.home(hash.0);
-        while let Some(&(key, classes)) = self.slots.get(at) {
-            if classes == 0 {
-                return 0;
+        while let Some(slot) = self.slots.get(at) {
+            if slot.key == hash.0 {
+                return *slot;
             }
-            if key == hash.0 {
-                return classes;
+            if slot.key == 0 {
+                break;
             }
             at = (at + 1) & self.mask;
         }
-        0
+        Entry::default()
     }
 }
 
@@ -236,7 +287,6 @@ pub(super) struct Lexicon {
     words: Table,
     pairs: Table,
     dangerous: Table,
-    themes: Table,
     characters: AhoCorasick,
     character_classes: Vec<Classes>,
 }
@@ -266,7 +316,7 @@ impl Lexicon {
                 .map(|w| WordHash::of(&super::words::fold(w)));
             words.extend(
                 folded
-                    .filter(|w| english.get(*w) == 0)
+                    .filter(|w| english.get(*w).classes == 0)
                     .map(|w| (w, classes | FOREIGN)),
             );
         }
@@ -284,14 +334,14 @@ impl Lexicon {
                 .filter(|w| w.1 & (ROT13 | REVERSED) == 0)
                 .collect::<Vec<_>>(),
         );
-        words.retain(|w| w.1 & (ROT13 | REVERSED) == 0 || plain.get(w.0) == 0);
+        words.retain(|w| w.1 & (ROT13 | REVERSED) == 0 || plain.get(w.0).classes == 0);
         let pairs: Vec<_> = english::PAIRS
             .iter()
             .flat_map(|(classes, first, second)| {
                 first.split_whitespace().flat_map(move |a| {
                     second
                         .split_whitespace()
-                        .map(move |b| (WordHash::of(a).pair(WordHash::of(b)), *classes))
+                        .map(move |b| (WordHash::of(a), WordHash::of(b), *classes))
                 })
             })
             .collect();
@@ -300,15 +350,14 @@ impl Lexicon {
             .flat_map(|(classes, list)| list.split_whitespace().map(move |w| (w, classes | FOREIGN)))
             .collect();
         Self {
-            words: Table::new(&words),
-            pairs: Table::new(&pairs),
+            words: known(&words, &pairs),
+            pairs: Table::new(&pairs.iter().map(|p| (p.0.pair(p.1), p.2)).collect::<Vec<_>>()),
             dangerous: Table::new(
                 &english::DANGEROUS
                     .split_whitespace()
                     .map(|w| (WordHash::of(w), DANGER))
                     .collect::<Vec<_>>(),
             ),
-            themes: themes(),
             characters: AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostLongest)
                 .build(characters.iter().map(|c| c.0))
@@ -317,24 +366,24 @@ impl Lexicon {
         }
     }
 
-    /// Classes of a folded word; 0 when it is in no class.
-    pub(super) fn word(&self, hash: WordHash) -> Classes {
+    /// What is known of a folded word.
+    pub(super) fn entry(&self, hash: WordHash) -> Entry {
         self.words.get(hash)
     }
 
-    /// Number of the theme of a folded word; 0 when it is in none.
-    pub(super) fn theme(&self, hash: WordHash) -> u64 {
-        self.themes.get(hash)
+    /// Classes of a folded word; 0 when it is in no class.
+    pub(super) fn word(&self, hash: WordHash) -> Classes {
+        self.words.get(hash).classes
     }
 
     /// Classes that two words in a row have together.
     pub(super) fn pair(&self, first: WordHash, second: WordHash) -> Classes {
-        self.pairs.get(first.pair(second))
+        self.pairs.get(first.pair(second)).classes
     }
 
     /// Whether part of an identifier says that it harms or leaks.
     pub(super) fn dangerous(&self, part: WordHash) -> bool {
-        self.dangerous.get(part) != 0
+        self.dangerous.get(part).classes != 0
     }
 
     /// Words inside a run of a script without spaces: (start, end, classes).
@@ -352,14 +401,39 @@ impl Lexicon {
     }
 }
 
+/// One table of all that is known of single words.
+fn known(words: &[(WordHash, Classes)], pairs: &[(WordHash, WordHash, Classes)]) -> Table {
+    let themes = themes();
+    let mut table = Table::sized(words.len() + themes.len() + pairs.len());
+    for (hash, classes) in words {
+        if let Some(entry) = table.entry(*hash) {
+            entry.classes |= classes;
+        }
+    }
+    for (hash, number) in themes {
+        if let Some(entry) = table.entry(hash) {
+            entry.theme = number;
+        }
+    }
+    for (first, second, _) in pairs {
+        if let Some(entry) = table.entry(*first) {
+            entry.leads = true;
+        }
+        if let Some(entry) = table.entry(*second) {
+            entry.follows = true;
+        }
+    }
+    table
+}
+
 /// Theme numbers by word, from 1; a word belongs to the theme that lists it first.
-fn themes() -> Table {
+fn themes() -> Vec<(WordHash, u16)> {
     let mut seen = HashSet::new();
     let mut words = Vec::new();
     let english = |line: &'static str| line.split('|').next().unwrap_or_default();
     let foreign = |line: &'static str| line.split('|').nth(1).unwrap_or_default();
     for own in [true, false] {
-        for (number, line) in (1_u64..).zip(themes::THEMES) {
+        for (number, line) in (1_u16..).zip(themes::THEMES) {
             let list = if own { english(line) } else { foreign(line) };
             for word in list.split_whitespace() {
                 let mut forms = vec![super::words::fold(word)];
@@ -375,7 +449,7 @@ fn themes() -> Table {
             }
         }
     }
-    Table::new(&words)
+    words
 }
 
 /// The letter thirteen places on; everything else stays.

@@ -60,8 +60,8 @@ use std::ops::Range;
 
 use super::lexicon::{
     ACT, AND, BASE, BYPASS, CONVO, COVERT, Classes, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, IDENT, IGNORE, ING,
-    INSERT, LEXICON, MODAL, MODEL, NEG, NOTE, PAST, PATH, READ, RESPOND, SECRET, SEND, SHOW, SYSTEM, TELL,
-    THIRD, THIS, TOOL, USER, WHEN, WordHash, YOU, YOUR,
+    INSERT, MODAL, MODEL, NEG, NOTE, PAST, PATH, READ, RESPOND, SECRET, SEND, SHOW, SYSTEM, TELL, THIRD,
+    THIS, TOOL, USER, WHEN, WordHash, YOU, YOUR,
 };
 use super::sentence::{Channel, Seen, Sentence};
 use super::signals::{self, Signal};
@@ -212,7 +212,6 @@ fn part(sentence: &Sentence<'_>, fired: &Fired, weights: &Weights) -> Part {
 /// Verbs whose object matters.
 const DOING: Classes = IGNORE | BYPASS | SEND | INSERT | SHOW | READ | EXEC | ACT | TELL | FOLLOW | COVERT;
 const FORMS: Classes = FOREIGN | THIRD | PAST | ING | BASE;
-const STEM: usize = 5;
 /// Words with a class that are further apart than this are no neighbours.
 const NEAR: usize = 6;
 /// Most classes of a word that make pairs with those of its neighbour.
@@ -234,6 +233,7 @@ const SKELETON: [Classes; 9] = [
 fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, Option<usize>)) {
     let result = sentence.channel == Channel::Result;
     let mut last = WordHash::START;
+    let mut met = 0_u64;
     let mut seen: Classes = 0;
     let mut forms: [Classes; 5] = [0; 5];
     let mut neighbour: Option<(usize, Classes)> = None;
@@ -246,23 +246,22 @@ fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, 
             emit(slot(2, last.pair(word.hash).value()), Some(i));
             last = word.hash;
         }
-        // A word counts once in a sentence.
-        let again = sentence
-            .words
-            .get(..i)
-            .is_some_and(|w| w.iter().any(|w| w.hash == word.hash));
+        // A word counts once in a sentence. Of most words a few bits tell that they are new.
+        let bit = 1 << (word.hash.value() >> 58);
+        let again = met & bit != 0
+            && sentence
+                .words
+                .get(..i)
+                .is_some_and(|w| w.iter().any(|w| w.hash == word.hash));
+        met |= bit;
         if !named && !again {
             emit(slot(1, word.hash.value()), Some(i));
-            let spelled = sentence.spelled(i).as_bytes();
-            if let Some(stem) = spelled.get(..STEM).filter(|_| spelled.len() > STEM) {
-                let stem = stem
-                    .iter()
-                    .fold(WordHash::START, |hash, byte| hash.push(byte.to_ascii_lowercase()));
-                emit(slot(3, stem.value()), Some(i));
+            if word.stem != WordHash::START {
+                emit(slot(3, word.stem.value()), Some(i));
             }
         }
         let classes = word.classes & !(FORMS | AND | THIS);
-        let theme = if named { 0 } else { LEXICON.theme(word.hash) };
+        let theme = if named { 0 } else { u64::from(word.theme) };
         if theme != 0 {
             themes.emit(sentence, i, theme, &mut emit);
         }

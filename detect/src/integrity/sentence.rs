@@ -3,7 +3,7 @@
 use super::lexicon::{
     ACT, ALWAYS, AND, ASK, BASE, BEFORE, CONTENT, CONVO, COVERT, Classes, EXEC, FOREIGN, GRANTED, ING,
     INSERT, MODAL, MODEL, NEG, NOW, OFFER, PAST, READ, RECIPIENT, RESPOND, SECRET, SEND, SHOW, TELL, THIRD,
-    THIS, USER, WHEN, YOU,
+    THIS, USER, WHEN, WordHash, YOU, words,
 };
 use super::words::Word;
 
@@ -21,7 +21,7 @@ pub enum Channel {
 }
 
 /// Words that lead in a clause before its command.
-const INTRODUCTIONS: [&str; 9] = ["for", "to", "on", "at", "upon", "during", "with", "in", "by"];
+const INTRODUCTIONS: &[WordHash] = words!["for", "to", "on", "at", "upon", "during", "with", "in", "by"];
 
 /// A sentence, with the union of its classes.
 pub(super) struct Sentence<'a> {
@@ -108,13 +108,10 @@ impl Sentence<'_> {
 
     /// Whether a preposition of place stands up to three words before `i`: "in the `x` field", "as `x`".
     pub(super) fn placed(&self, i: usize) -> bool {
-        const PLACES: [&str; 11] = [
+        const PLACES: &[WordHash] = words![
             "in", "into", "as", "via", "through", "within", "under", "using", "with", "inside", "to",
         ];
-        (i.saturating_sub(3)..i).any(|j| {
-            let text = self.words.get(j).and_then(|w| self.text.get(w.start..w.end));
-            self.is(j, FOREIGN) || text.is_some_and(|t| PLACES.iter().any(|p| t.eq_ignore_ascii_case(p)))
-        })
+        (i.saturating_sub(3)..i).any(|j| self.is(j, FOREIGN) || self.spells(j, PLACES))
     }
 
     /// The text of word `i`.
@@ -125,9 +122,14 @@ impl Sentence<'_> {
             .unwrap_or_default()
     }
 
+    /// Whether word `i` is one of `list`, small or capital.
+    pub(super) fn spells(&self, i: usize, list: &[WordHash]) -> bool {
+        self.words.get(i).is_some_and(|w| list.contains(&w.spelt))
+    }
+
     /// Whether word `i` is a function word that no class holds: relative, preposition, article.
     pub(super) fn written_small(&self, i: usize) -> bool {
-        const SMALL: [&str; 24] = [
+        const SMALL: &[WordHash] = words![
             "who",
             "which",
             "that",
@@ -153,7 +155,7 @@ impl Sentence<'_> {
             "helping",
             "mail",
         ];
-        SMALL.iter().any(|w| self.spelled(i).eq_ignore_ascii_case(w))
+        self.spells(i, SMALL)
     }
 
     /// Last word in `classes` within `reach` words before `i`.
@@ -198,7 +200,7 @@ impl Sentence<'_> {
             if word.opens {
                 return if self.describes() { 0.3 } else { 1.0 };
             }
-            if i > 0 && self.spelled(i - 1).eq_ignore_ascii_case("to") {
+            if i > 0 && self.spells(i - 1, words!["to"]) {
                 return self.infinitive(i);
             }
             for j in (i.saturating_sub(4)..i).rev() {
@@ -226,9 +228,7 @@ impl Sentence<'_> {
                 .rev()
                 .find(|j| self.words.get(*j).is_some_and(|w| w.opens))
                 .unwrap_or(0);
-            let led = INTRODUCTIONS
-                .iter()
-                .any(|p| self.spelled(start).eq_ignore_ascii_case(p));
+            let led = self.spells(start, INTRODUCTIONS);
             let verbs = (start + 1..i).any(|j| self.words.get(j).is_some_and(|w| w.is(BASE | THIRD | PAST)));
             return if led && i - start >= 2 && i - start <= 6 && !verbs {
                 0.9
@@ -239,9 +239,7 @@ impl Sentence<'_> {
         // "must be sent", "should be passed"; "calling", "sending" after "by" or "without" are no commands.
         if word.is(PAST) {
             // "are to be supplied", "must be sent".
-            let pending = i > 1
-                && self.spelled(i - 1).eq_ignore_ascii_case("be")
-                && self.spelled(i - 2).eq_ignore_ascii_case("to");
+            let pending = i > 1 && self.spells(i - 1, words!["be"]) && self.spells(i - 2, words!["to"]);
             return if pending || self.before(i, 4, MODAL | ALWAYS).is_some() {
                 0.9
             } else {
@@ -272,11 +270,8 @@ impl Sentence<'_> {
         // "the assistant's", "lets the agent", "by the model": no subject.
         let object = self.before(agent, 3, OFFER).is_some()
             || self.spelled(agent).ends_with("'s")
-            || (agent.saturating_sub(2)..agent).any(|j| {
-                ["by", "of", "for", "to", "from", "with"]
-                    .iter()
-                    .any(|p| self.spelled(j).eq_ignore_ascii_case(p))
-            });
+            || (agent.saturating_sub(2)..agent)
+                .any(|j| self.spells(j, words!["by", "of", "for", "to", "from", "with"]));
         !object
             && !self.caused(agent)
             && (i - agent <= 4
@@ -286,15 +281,14 @@ impl Sentence<'_> {
 
     /// Whether the model at `i` is made to do something by somebody else: talk about it, no order to it.
     pub(super) fn caused(&self, i: usize) -> bool {
-        const CAUSES: [&str; 22] = [
+        const CAUSES: &[WordHash] = words![
             "make", "makes", "made", "making", "cause", "causes", "let", "lets", "letting", "get", "gets",
             "trick", "tricks", "asks", "tells", "wants", "enables", "allows", "helps", "help", "gives",
             "giving",
         ];
         self.before(i, 5, OFFER).is_some()
             || self.before(i, 3, WHEN).is_some()
-            || (i.saturating_sub(3)..i)
-                .any(|j| CAUSES.iter().any(|w| self.spelled(j).eq_ignore_ascii_case(w)))
+            || (i.saturating_sub(3)..i).any(|j| self.spells(j, CAUSES))
     }
 
     /// Whether word `i` is the possessive of a person, with something personal behind it: "the user's last
@@ -315,11 +309,13 @@ impl Sentence<'_> {
         let ordered = self.is(head, MODAL | THIRD | GRANTED | ALWAYS)
             || self.is(head, YOU | MODEL) && self.before(head, 2, OFFER | THIRD).is_none()
             || self.any(MODEL | YOU)
-                && [
-                    "duty", "asked", "bound", "told", "urged", "expected", "supposed", "obliged", "forced",
-                ]
-                .iter()
-                .any(|w| self.spelled(head).eq_ignore_ascii_case(w));
+                && self.spells(
+                    head,
+                    words![
+                        "duty", "asked", "bound", "told", "urged", "expected", "supposed", "obliged",
+                        "forced"
+                    ],
+                );
         if ordered && !self.is(head, OFFER) {
             0.9
         } else {

@@ -3,11 +3,13 @@
 mod odd;
 mod shape;
 
+use std::ops::Range;
+
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
 use super::lexicon::{
-    AND, BASE, CONTENT, Classes, FOREIGN, LEXICON, Lexicon, MENTION, REVERSED, ROT13, WordHash,
+    AND, BASE, CONTENT, Classes, Entry, FOREIGN, LEXICON, Lexicon, MENTION, REVERSED, ROT13, WordHash,
 };
 
 /// One word.
@@ -27,7 +29,16 @@ pub(super) struct Word {
     pub(super) colon: bool,
     /// Hash of the folded word; that of no word for addresses, paths and identifiers.
     pub(super) hash: WordHash,
+    /// Hash of the word as it is written, in small letters; that of no word unless it is ASCII letters alone.
+    pub(super) spelt: WordHash,
+    /// Hash of the first [`STEM`] bytes in small letters; that of no word where there are no more.
+    pub(super) stem: WordHash,
+    /// Number of its theme, 0 for none.
+    pub(super) theme: u16,
 }
+
+/// Bytes of a word that its kin share.
+pub(super) const STEM: usize = 5;
 
 impl Word {
     pub(super) fn is(&self, classes: Classes) -> bool {
@@ -92,6 +103,7 @@ pub(super) fn sentences(text: &str, mut visit: impl FnMut(&[Word])) -> Spelling 
         tick: false,
         letters: Stretch::default(),
         before: WordHash::START,
+        leads: false,
         scratch: String::new(),
     };
     reader.read(&mut visit);
@@ -143,6 +155,8 @@ struct Reader<'a> {
     tick: bool,
     letters: Stretch,
     before: WordHash,
+    /// Whether the word before may be the first of a pair.
+    leads: bool,
     scratch: String,
 }
 
@@ -253,16 +267,21 @@ impl Reader<'_> {
         }
         self.opens = true;
         self.before = WordHash::START;
+        self.leads = false;
     }
 
     /// The common case: letters up to a gap, looked up as they are read.
     fn ascii_word(&mut self, start: usize) -> usize {
         let bytes = self.text.as_bytes();
         let mut hash = WordHash::START;
+        let mut stem = WordHash::START;
         let mut at = start;
         while let Some(&byte) = bytes.get(at) {
             if !byte.is_ascii_alphabetic() {
                 break;
+            }
+            if at == start + STEM {
+                stem = hash;
             }
             hash = hash.push(byte | 0x20);
             at += 1;
@@ -280,8 +299,8 @@ impl Reader<'_> {
         if !plain {
             return self.odd_word(start);
         }
-        let classes = self.lexicon.word(hash);
-        self.push(start, at, classes, hash);
+        let known = self.lexicon.entry(hash);
+        self.add(start..at, known.classes, known, [hash, hash, stem]);
         at
     }
 
@@ -318,7 +337,27 @@ impl Reader<'_> {
         end
     }
 
+    /// A word that is not plain, with the classes that are known of it.
     fn push(&mut self, start: usize, end: usize, classes: Classes, hash: WordHash) {
+        let written = self.text.get(start..end).unwrap_or_default();
+        let plain = written.bytes().all(|b| b.is_ascii_alphabetic());
+        let spelt = if plain {
+            WordHash::lower(written)
+        } else {
+            WordHash::START
+        };
+        let stem = written.as_bytes().get(..STEM).filter(|_| written.len() > STEM);
+        let stem = stem.map_or(WordHash::START, |stem| {
+            stem.iter()
+                .fold(WordHash::START, |hash, byte| hash.push(byte.to_ascii_lowercase()))
+        });
+        let known = self.lexicon.entry(hash);
+        self.add(start..end, classes, known, [hash, spelt, stem]);
+    }
+
+    fn add(&mut self, at: Range<usize>, classes: Classes, known: Entry, hashes: [WordHash; 3]) {
+        let Range { start, end } = at;
+        let [hash, spelt, stem] = hashes;
         self.spelling.words += 1;
         if end - start == 1 {
             self.letters.add(start, end);
@@ -334,32 +373,17 @@ impl Reader<'_> {
                 self.spelling.reversed.add(start, end);
             }
         }
-        let pair = self.lexicon.pair(self.before, hash);
-        if pair != 0 {
-            classes |= pair;
+        if self.leads && known.follows {
+            classes |= self.lexicon.pair(self.before, hash);
         }
         self.before = hash;
+        self.leads = known.leads;
         let capitals = end - start >= 3
             && self
                 .text
                 .as_bytes()
                 .get(start..end)
                 .is_some_and(|w| w.iter().all(u8::is_ascii_uppercase));
-        if classes & AND != 0 && classes & (BASE | FOREIGN | CONTENT) == 0 {
-            // What follows "and" or "then" may be a new command.
-            self.words.push(Word {
-                start,
-                end,
-                classes,
-                opens: self.opens,
-                capitals,
-                quoted: self.quoted || self.tick,
-                colon: false,
-                hash,
-            });
-            self.opens = true;
-            return;
-        }
         self.words.push(Word {
             start,
             end,
@@ -369,8 +393,12 @@ impl Reader<'_> {
             quoted: self.quoted || self.tick,
             colon: false,
             hash,
+            spelt,
+            stem,
+            theme: known.theme,
         });
-        self.opens = false;
+        // What follows "and" or "then" may be a new command.
+        self.opens = classes & AND != 0 && classes & (BASE | FOREIGN | CONTENT) == 0;
     }
 
     fn end_letters(&mut self) {

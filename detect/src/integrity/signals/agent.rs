@@ -3,7 +3,7 @@
 use crate::integrity::lexicon::{
     ACT, ALWAYS, BEFORE, BYPASS, CONTENT, CONVO, COVERT, DANGER, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, IGNORE,
     INSERT, MODAL, MODEL, NEG, NOW, OFFER, PATH, QUANT, READ, RULES, SAFETY, SECRET, SEND, SHELL, SHOW, TELL,
-    THIRD, USER,
+    THIRD, USER, WordHash, words,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -51,7 +51,7 @@ pub(super) fn does(s: &Sentence<'_>) -> Option<Seen> {
 /// Whether the word at `i` names the model as somebody who acts, and not as part of a compound ("agent
 /// plugins", "the model's answer") or of a question ("which agents").
 fn subject(s: &Sentence<'_>, i: usize) -> bool {
-    const LINKS: [&str; 20] = [
+    const LINKS: &[WordHash] = words![
         "who",
         "which",
         "that",
@@ -76,14 +76,11 @@ fn subject(s: &Sentence<'_>, i: usize) -> bool {
     if !s.is(i, MODEL) || s.spelled(i).ends_with("'s") {
         return false;
     }
-    let asked = i > 0
-        && ["which", "what", "how", "each", "per", "one", "by"]
-            .iter()
-            .any(|w| s.spelled(i - 1).eq_ignore_ascii_case(w));
+    let asked = i > 0 && s.spells(i - 1, words!["which", "what", "how", "each", "per", "one", "by"]);
     let Some(next) = s.word(i + 1) else { return false };
     let goes_on = next.opens
         || next.is(MODAL | THIRD | ALWAYS | NOW | COVERT | NEG | BEFORE | DEEDS | FOREIGN)
-        || LINKS.iter().any(|w| s.spelled(i + 1).eq_ignore_ascii_case(w));
+        || s.spells(i + 1, LINKS);
     // "agent> install", "[model]": no subject.
     let marked = s
         .text

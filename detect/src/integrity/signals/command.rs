@@ -4,7 +4,7 @@ use crate::integrity::lexicon::{
     ACT, ALWAYS, APPLY, BASE, BEFORE, BYPASS, CONTENT, CONVO, COVERT, EXEC, FAIL, FOLLOW, FOREIGN, GRANTED,
     GUARD, IDENT, IGNORE, ING, INSERT, MEMORY, MODAL, MODE, MODEL, NEG, NOTE, NOW, OFFER, OTHER, PAST,
     PERSONA, PREFER, PRIOR, QUANT, READ, RESPOND, RULES, SAFETY, SECRET, SEND, SHOW, SYSTEM, TELL, THIRD,
-    THIS, TOOL, UNBOUND, USER, WHEN, YOU, YOUR,
+    THIS, TOOL, UNBOUND, USER, WHEN, WordHash, YOU, YOUR, words,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -100,9 +100,10 @@ fn overridden(s: &Sentence<'_>) -> Option<Seen> {
         }
         // "drop previous orders", "replace the earlier rules"
         if let Some(verb) = s.before(rule, 4, ACT).filter(|v| s.commanded(*v) >= 0.9)
-            && ["drop", "cancel", "replace", "remove", "delete", "erase"]
-                .iter()
-                .any(|w| s.spelled(verb).eq_ignore_ascii_case(w))
+            && s.spells(
+                verb,
+                words!["drop", "cancel", "replace", "remove", "delete", "erase"],
+            )
             && s.between(verb, rule, PRIOR | YOUR)
         {
             best = Seen::best(best, Seen::new(0.8, verb, rule));
@@ -134,7 +135,7 @@ pub(super) fn obey(s: &Sentence<'_>) -> Option<Seen> {
         .filter(|c| c.1 >= 0.9)
         .find_map(|(i, _)| {
             let rules = s.clause(i, 12, RULES)?;
-            let treated = s.is(i, FOLLOW) && (i..rules).any(|j| s.spelled(j).eq_ignore_ascii_case("as"));
+            let treated = s.is(i, FOLLOW) && (i..rules).any(|j| s.spells(j, words!["as"]));
             let whole =
                 s.is(i, FOLLOW) && s.between(i, rules, QUANT) && s.between(i, rules + 5, CONTENT | RESPOND);
             let strength = if treated && !s.describes() {
@@ -290,11 +291,10 @@ pub(super) fn priority(s: &Sentence<'_>) -> Option<Seen> {
     let everything = s
         .places(QUANT | ALWAYS)
         .find(|i| s.after(*i, 2, RESPOND | CONVO | ACT | NOTE).is_some());
-    let urged = s.places(ALWAYS | MODAL).any(|i| {
-        !["need", "needs", "requires", "has", "have"]
-            .iter()
-            .any(|w| s.spelled(i).eq_ignore_ascii_case(w))
-    }) || s.places(PREFER).any(|i| s.commanded(i) > 0.0);
+    let urged = s
+        .places(ALWAYS | MODAL)
+        .any(|i| !s.spells(i, words!["need", "needs", "requires", "has", "have"]))
+        || s.places(PREFER).any(|i| s.commanded(i) > 0.0);
     if let (Some(this), Some(obey)) = (this, s.places(FOLLOW).find(|i| s.commanded(*i) > 0.0))
         && obey < this
         && this - obey < 3
@@ -325,7 +325,7 @@ pub(super) fn persistence(s: &Sentence<'_>) -> Option<Seen> {
     // "answer from memory" stores nothing.
     let i = s
         .places(MEMORY)
-        .find(|i| *i == 0 || !s.spelled(i - 1).eq_ignore_ascii_case("from") || s.is(*i, NOW))?;
+        .find(|i| *i == 0 || !s.spells(i - 1, words!["from"]) || s.is(*i, NOW))?;
     let commanded = s.commands(DOING | MEMORY).next();
     let yours = s.near(i, 3, YOUR).is_some();
     let every = s.after(i, 4, RESPOND).is_some() || s.any(QUANT | ALWAYS) && s.any(RESPOND);
@@ -406,18 +406,17 @@ pub(super) fn task(s: &Sentence<'_>) -> Option<Seen> {
     // "your new objective is", "New task:", "stop what you are doing"
     let fresh = (1..s.words.len()).find(|i| {
         s.is(*i, RULES | RESPOND)
-            && ![
-                "rule", "rules", "policy", "question", "report", "review", "answer",
-            ]
-            .iter()
-            .any(|w| s.spelled(*i).eq_ignore_ascii_case(w))
-            && s.spelled(i - 1).eq_ignore_ascii_case("new")
+            && !s.spells(
+                *i,
+                words![
+                    "rule", "rules", "policy", "question", "report", "review", "answer"
+                ],
+            )
+            && s.spells(i - 1, words!["new"])
             && (s.before(*i, 2, YOUR).is_some() || s.word(*i).is_some_and(|w| w.colon))
     });
     let stop = (0..s.words.len()).find(|i| {
-        s.spelled(*i).eq_ignore_ascii_case("stop")
-            && s.after(*i, 3, YOU).is_some()
-            && s.word(*i).is_some_and(|w| w.opens)
+        s.spells(*i, words!["stop"]) && s.after(*i, 3, YOU).is_some() && s.word(*i).is_some_and(|w| w.opens)
     });
     if let Some(i) = fresh.or(stop) {
         return Seen::new(1.0, i, i);
@@ -439,7 +438,7 @@ pub(super) fn task(s: &Sentence<'_>) -> Option<Seen> {
 
 /// The model is spoken to by name.
 pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
-    const GREETINGS: [&str; 6] = ["dear", "hey", "hi", "hello", "ok", "attention"];
+    const GREETINGS: &[WordHash] = words!["dear", "hey", "hi", "hello", "ok", "attention"];
     // Instructions are written for the model: speaking to it there says nothing.
     if !s.any(MODEL) || s.channel == Channel::Instructions {
         return None;
@@ -450,7 +449,7 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
     let mut best = None;
     for i in s.places(MODEL) {
         let word = s.word(i)?;
-        let greeted = i > 0 && GREETINGS.iter().any(|g| s.spelled(i - 1).eq_ignore_ascii_case(g));
+        let greeted = i > 0 && s.spells(i - 1, GREETINGS);
         let header = s
             .after(i, 2, NOTE)
             .is_some_and(|n| s.word(n).is_some_and(|w| w.colon || w.capitals));
@@ -464,19 +463,20 @@ pub(super) fn addressed(s: &Sentence<'_>) -> Option<Seen> {
         let named =
             word.opens && (word.colon || s.word(i + 1).is_some_and(|w| w.opens) && s.words.len() > i + 2);
         // "The assistant that reads this page must": a clause may stand between.
-        let clause = [
-            "who",
-            "that",
-            "which",
-            "whose",
-            "reading",
-            "processing",
-            "handling",
-            "using",
-            "acting",
-        ]
-        .iter()
-        .any(|w| s.spelled(i + 1).eq_ignore_ascii_case(w));
+        let clause = s.spells(
+            i + 1,
+            words![
+                "who",
+                "that",
+                "which",
+                "whose",
+                "reading",
+                "processing",
+                "handling",
+                "using",
+                "acting"
+            ],
+        );
         let reach = if clause { 7 } else { 3 };
         // "Copilot seats must", "agent plugin": part of another name.
         let compound = s

@@ -3,7 +3,7 @@
 use crate::integrity::lexicon::{
     ACT, ALWAYS, BEFORE, BEHAVE, BYPASS, CONTENT, COVERT, DANGER, DEST, EXEC, IDENT, INSERT, MODAL, NOW,
     OFFER, OTHER, PATH, PERSONA, PREFER, QUANT, READ, RECIPIENT, SECRET, SEND, SHELL, SHOW, TELL, THIS, TOOL,
-    WHEN, YOU,
+    WHEN, YOU, words,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -15,11 +15,9 @@ pub(super) fn servers(s: &Sentence<'_>) -> Option<Seen> {
     let ordered = s
         .commands(DOING)
         .find(|c| c.1 >= 0.9 && (c.0 < i || c.0 < s.clause_end(i, 20) || s.any(BEFORE)));
-    let urged = s.places(MODAL | ALWAYS).any(|m| {
-        !["need", "needs", "requires"]
-            .iter()
-            .any(|w| s.spelled(m).eq_ignore_ascii_case(w))
-    });
+    let urged = s
+        .places(MODAL | ALWAYS)
+        .any(|m| !s.spells(m, words!["need", "needs", "requires"]));
     let strength = match ordered {
         Some(_) if urged => 0.9,
         Some(_) => 0.5,
@@ -31,9 +29,9 @@ pub(super) fn servers(s: &Sentence<'_>) -> Option<Seen> {
         s.is(call, EXEC)
             && (s.clause(call, 2, IDENT).is_some() || s.before(call, 4, IDENT).is_some())
             && s.clause(call, 2, THIS).is_none()
-    }) || s.after(i, 4, THIS).is_some_and(|this| {
-        s.before(this, 1, TOOL).is_some() || s.spelled(this - 1).eq_ignore_ascii_case("of")
-    });
+    }) || s
+        .after(i, 4, THIS)
+        .is_some_and(|this| s.before(this, 1, TOOL).is_some() || s.spells(this - 1, words!["of"]));
     let strength = if own && !s.any(PREFER | COVERT | SECRET) {
         strength * 0.25
     } else {
@@ -48,7 +46,7 @@ pub(super) fn occasion(s: &Sentence<'_>) -> Option<Seen> {
         return None;
     }
     // "Should `x` be called, ..."
-    let inverted = s.spelled(0).eq_ignore_ascii_case("should").then_some(0);
+    let inverted = s.spells(0, words!["should"]).then_some(0);
     s.places(WHEN).chain(inverted).find_map(|i| {
         let name = s.after(i, 6, IDENT)?;
         // "When `x` is true, call again": another clause.

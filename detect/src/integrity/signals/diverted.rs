@@ -2,12 +2,12 @@
 
 use crate::integrity::lexicon::{
     ACT, CONVO, DEST, EXTERN, FAIL, INSERT, MODAL, NEG, PARAM, PAST, QUANT, RECIPIENT, SECRET, SEND, SHOW,
-    WHEN,
+    WHEN, WordHash, words,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
-fn one(s: &Sentence<'_>, i: usize, list: &[&str]) -> bool {
-    list.iter().any(|w| s.spelled(i).eq_ignore_ascii_case(w))
+fn one(s: &Sentence<'_>, i: usize, list: &[WordHash]) -> bool {
+    s.spells(i, list)
 }
 
 /// A rule is written where every later session reads it.
@@ -36,7 +36,7 @@ pub(super) fn planted(s: &Sentence<'_>) -> Option<Seen> {
         one(
             s,
             i,
-            &[
+            words![
                 "survives",
                 "lasts",
                 "stays",
@@ -52,7 +52,7 @@ pub(super) fn planted(s: &Sentence<'_>) -> Option<Seen> {
                 "lines",
                 "note",
                 "above",
-                "below",
+                "below"
             ],
         )
     });
@@ -67,13 +67,13 @@ pub(super) fn diverted(s: &Sentence<'_>) -> Option<Seen> {
     })?;
     // "instead of the one asked for", "rather than the stated recipient"
     let instead = (0..s.words.len()).find(|i| {
-        (one(s, *i, &["instead", "rather"])
-            || one(s, *i, &["place", "lieu"]) && *i > 0 && one(s, i - 1, &["in"]))
+        (one(s, *i, words!["instead", "rather"])
+            || one(s, *i, words!["place", "lieu"]) && *i > 0 && one(s, i - 1, words!["in"]))
             && (i + 1..i + 7).any(|j| {
                 one(
                     s,
                     j,
-                    &[
+                    words![
                         "asked",
                         "requested",
                         "given",
@@ -83,10 +83,9 @@ pub(super) fn diverted(s: &Sentence<'_>) -> Option<Seen> {
                         "intended",
                         "real",
                         "original",
-                        "user's",
                         "theirs",
                     ],
-                )
+                ) || s.spelled(j).eq_ignore_ascii_case("user's")
             })
     });
     if let Some(i) = instead {
@@ -109,7 +108,7 @@ pub(super) fn diverted(s: &Sentence<'_>) -> Option<Seen> {
         one(
             s,
             j,
-            &[
+            words![
                 "collaborator",
                 "owner",
                 "recipient",
@@ -120,7 +119,7 @@ pub(super) fn diverted(s: &Sentence<'_>) -> Option<Seen> {
                 "contact",
                 "beneficiary",
                 "payee",
-                "maintainer",
+                "maintainer"
             ],
         )
     });
@@ -142,7 +141,7 @@ pub(super) fn threatened(s: &Sentence<'_>) -> Option<Seen> {
         one(
             s,
             *i,
-            &["unless", "failing", "neglecting", "omitting", "otherwise", "else"],
+            words!["unless", "failing", "neglecting", "omitting", "otherwise", "else"],
         )
     })?;
     let given = s
@@ -153,7 +152,7 @@ pub(super) fn threatened(s: &Sentence<'_>) -> Option<Seen> {
             || one(
                 s,
                 *i,
-                &[
+                words![
                     "destroy",
                     "delete",
                     "wipe",
@@ -161,7 +160,7 @@ pub(super) fn threatened(s: &Sentence<'_>) -> Option<Seen> {
                     "destroyed",
                     "deleted",
                     "retrained",
-                    "lost",
+                    "lost"
                 ],
             )
     })?;
@@ -186,9 +185,9 @@ pub(super) fn wanted(s: &Sentence<'_>) -> Option<Seen> {
         one(
             s,
             *i,
-            &[
+            words![
                 "requires", "demands", "expects", "wants", "needs", "carries", "holds", "takes", "contains",
-                "must",
+                "must"
             ],
         )
     })?;

@@ -3,7 +3,7 @@
 use crate::integrity::lexicon::{
     ACT, ALWAYS, BASE, BEFORE, CONTENT, CONVO, COVERT, DECODE, DEST, EXEC, EXTERN, FOLLOW, FOREIGN, IDENT,
     INSERT, MODAL, MODEL, NEG, PARAM, PAST, PATH, PREFER, QUANT, READ, RECIPIENT, RESPOND, SECRET, SEND,
-    SHELL, SHOW, THIRD, THIS, USER, YOU, YOUR,
+    SHELL, SHOW, THIRD, THIS, USER, YOU, YOUR, words,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -33,17 +33,14 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
             continue;
         }
         // `export NAME=...` of a shell.
-        if s.is(target, IDENT) && s.spelled(i).eq_ignore_ascii_case("export") {
+        if s.is(target, IDENT) && s.spells(i, words!["export"]) {
             continue;
         }
         // "Enter your password": the reader has one of their own, and it is not a model.
         let theirs = s.is(target, SECRET) && s.before(target, 2, YOUR).is_some();
         // `Authorization: Bearer ...`: how a request is documented.
-        let documented = (i..(target + 2).min(s.words.len())).any(|j| {
-            ["header", "headers", "authorization"]
-                .iter()
-                .any(|w| s.spelled(j).eq_ignore_ascii_case(w))
-        });
+        let documented = (i..(target + 2).min(s.words.len()))
+            .any(|j| s.spells(j, words!["header", "headers", "authorization"]));
         let advised = theirs || documented || s.foreign_negated(i);
         let hard = s.is(target, SECRET);
         let mut strength: f64 = if s.is(i, SEND) {
@@ -83,19 +80,20 @@ pub(super) fn secret(s: &Sentence<'_>) -> Option<Seen> {
         if s.channel == Channel::Result
             && hard
             && (0..s.words.len()).any(|j| {
-                [
-                    "retry",
-                    "again",
-                    "proceed",
-                    "continue",
-                    "unlock",
-                    "refresh",
-                    "restore",
-                    "otherwise",
-                    "next",
-                ]
-                .iter()
-                .any(|w| s.spelled(j).eq_ignore_ascii_case(w))
+                s.spells(
+                    j,
+                    words![
+                        "retry",
+                        "again",
+                        "proceed",
+                        "continue",
+                        "unlock",
+                        "refresh",
+                        "restore",
+                        "otherwise",
+                        "next"
+                    ],
+                )
             })
         {
             strength += 0.35;
@@ -131,14 +129,12 @@ pub(super) fn sent(s: &Sentence<'_>) -> Option<Seen> {
             0.0
         };
         // `export NAME=...` of a shell.
-        if s.spelled(i).eq_ignore_ascii_case("export") && (s.is(i + 1, IDENT) || s.written().contains('=')) {
+        if s.spells(i, words!["export"]) && (s.is(i + 1, IDENT) || s.written().contains('=')) {
             continue;
         }
         // "email address", "email: me@host": the noun.
         if s.is(i + 1, RECIPIENT)
-            || s.is(i, BASE)
-                && s.spelled(i).eq_ignore_ascii_case("email")
-                && s.word(i).is_some_and(|w| w.colon || w.quoted)
+            || s.is(i, BASE) && s.spells(i, words!["email"]) && s.word(i).is_some_and(|w| w.colon || w.quoted)
             || s.is(i, SHELL) && !s.any(CONVO | SECRET | CONTENT)
         {
             continue;
@@ -266,9 +262,7 @@ pub(super) fn rerouted(s: &Sentence<'_>) -> Option<Seen> {
         .find(|c| {
             c.1 >= 0.9
                 && s.clause(c.0, 12, RECIPIENT | DEST | SEND).is_some()
-                && !["confirm", "accept", "approve"]
-                    .iter()
-                    .any(|w| s.spelled(c.0).eq_ignore_ascii_case(w))
+                && !s.spells(c.0, words!["confirm", "accept", "approve"])
         })
         .map(|c| c.0);
     let instead = s.places(PREFER).next();

@@ -1,11 +1,11 @@
 //! What must not come up: steps left out of answers, pretence, answers prepared for questions.
 
 use crate::integrity::lexicon::{
-    COVERT, GRANTED, MODAL, NEG, PERSONA, RESPOND, SHOW, TELL, THIS, USER, WHEN, YOU, YOUR,
+    COVERT, GRANTED, MODAL, NEG, PERSONA, RESPOND, SHOW, TELL, THIS, USER, WHEN, WordHash, YOU, YOUR, words,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
-const ABSENT: [&str; 14] = [
+const ABSENT: &[WordHash] = words![
     "appear",
     "appears",
     "invisible",
@@ -21,26 +21,26 @@ const ABSENT: [&str; 14] = [
     "surface",
     "reference",
 ];
-const ONLY: [&str; 3] = ["just", "only", "simply"];
+const ONLY: &[WordHash] = words!["just", "only", "simply"];
 
 /// A step, or what became of it, is kept out of what the model says.
 pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
     let mut best = None;
-    let is = |i: usize, list: &[&str]| list.iter().any(|w| s.spelled(i).eq_ignore_ascii_case(w));
+    let is = |i: usize, list: &[WordHash]| s.spells(i, list);
     // "must stay invisible in your summary", "leave out of your reply"
     for i in 0..s.words.len() {
-        if is(i, &ABSENT) {
+        if is(i, ABSENT) {
             let negated = s.before(i, 4, NEG).is_some();
-            let gone = negated == is(i, &["appear", "appears", "trace", "surface", "reference"])
-                && (!is(i, &["out"])
-                    || i > 0 && is(i - 1, &["leave", "left", "keep", "kept", "stay", "stays"])
-                    || i > 1 && is(i - 2, &["leave", "leaves", "keep"]));
+            let gone = negated == is(i, words!["appear", "appears", "trace", "surface", "reference"])
+                && (!is(i, words!["out"])
+                    || i > 0 && is(i - 1, words!["leave", "left", "keep", "kept", "stay", "stays"])
+                    || i > 1 && is(i - 2, words!["leave", "leaves", "keep"]));
             let answer = s
                 .clause(i, 5, RESPOND)
                 .filter(|a| {
                     is(
                         *a,
-                        &[
+                        words![
                             "answer",
                             "answers",
                             "reply",
@@ -53,27 +53,34 @@ pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
                             "message",
                             "messages",
                             "conclusion",
-                            "review",
+                            "review"
                         ],
                     )
                 })
-                .filter(|a| *a > 0 && (s.before(*a, 3, YOUR | USER).is_some() || is(a - 1, &["the", "any"])));
+                .filter(|a| {
+                    *a > 0 && (s.before(*a, 3, YOUR | USER).is_some() || is(a - 1, words!["the", "any"]))
+                });
             if let Some(answer) = answer.filter(|_| gone) {
                 best = Seen::best(best, Seen::new(0.9, i, answer));
             }
         }
         // "between us", "to yourself"
-        if is(i, &["between"]) && is(i + 1, &["us", "ourselves"]) && s.before(i, 4, THIS).is_some() {
+        if is(i, words!["between"]) && is(i + 1, words!["us", "ourselves"]) && s.before(i, 4, THIS).is_some()
+        {
             best = Seen::best(best, Seen::new(0.7, i, i + 1));
         }
-        if is(i, &["yourself"]) && i > 0 && is(i - 1, &["to"]) && s.before(i, 7, THIS | COVERT).is_some() {
+        if is(i, words!["yourself"])
+            && i > 0
+            && is(i - 1, words!["to"])
+            && s.before(i, 7, THIS | COVERT).is_some()
+        {
             best = Seen::best(best, Seen::new(0.7, i - 1, i));
         }
         // "just say the chart is ready"
-        if is(i, &ONLY)
+        if is(i, ONLY)
             && s.is(i + 1, TELL | SHOW)
             && s.commanded(i + 1) >= 0.9
-            && is(i + 1, &["say", "report", "state"])
+            && is(i + 1, words!["say", "report", "state"])
         {
             best = Seen::best(best, Seen::new(0.5, i, i + 1));
         }
@@ -81,7 +88,7 @@ pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
         if s.is(i, PERSONA) && s.commanded(i) >= 0.9 {
             let as_if = s
                 .after(i, 6, NEG)
-                .filter(|n| is(i, &["pretend"]) || (i..*n).any(|j| is(j, &["if", "though"])));
+                .filter(|n| is(i, words!["pretend"]) || (i..*n).any(|j| is(j, words!["if", "though"])));
             if let Some(not) = as_if {
                 best = Seen::best(best, Seen::new(0.8, i, not));
             }
@@ -91,7 +98,7 @@ pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
     for (i, force) in s.commands(TELL) {
         if let Some(none) = s
             .after(i, 1, NEG)
-            .filter(|n| is(*n, &["nobody", "nothing", "none", "no"]))
+            .filter(|n| is(*n, words!["nobody", "nothing", "none", "no"]))
         {
             let strength = if s.channel == Channel::Result { 0.6 } else { 0.8 };
             best = Seen::best(best, Seen::new(strength * force, i, none));
@@ -99,7 +106,7 @@ pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
     }
     // "says nothing about it": of the model
     for i in s.places(TELL) {
-        if is(i, &["says", "tells", "mentions"]) && is(i + 1, &["nothing", "nobody"]) {
+        if is(i, words!["says", "tells", "mentions"]) && is(i + 1, words!["nothing", "nobody"]) {
             best = Seen::best(best, Seen::new(0.6, i, i + 1));
         }
     }
@@ -108,7 +115,7 @@ pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
         let asked = (i + 1..i + 5).find(|j| {
             is(
                 *j,
-                &[
+                words![
                     "ask",
                     "asks",
                     "asked",
@@ -116,16 +123,16 @@ pub(super) fn hushed(s: &Sentence<'_>) -> Option<Seen> {
                     "wonders",
                     "complains",
                     "hesitates",
-                    "hesitate",
+                    "hesitate"
                 ],
             )
         });
         if let Some(asked) = asked
-            && (s.between(i, asked, USER | YOU) || is(i + 1, &["asked", "questioned"]))
+            && (s.between(i, asked, USER | YOU) || is(i + 1, words!["asked", "questioned"]))
             && let Some(say) = (asked + 1..s.words.len()).find(|j| {
                 is(
                     *j,
-                    &["say", "claim", "deny", "answer", "explain", "pretend", "blame"],
+                    words!["say", "claim", "deny", "answer", "explain", "pretend", "blame"],
                 ) && s.commanded(*j) >= 0.9
             })
             && s.any(PERSONA | GRANTED | NEG | MODAL | THIS)

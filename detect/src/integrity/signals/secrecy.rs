@@ -3,7 +3,7 @@
 use crate::integrity::lexicon::{
     ACT, APPLY, ASK, BASE, BEFORE, BYPASS, COVERT, EXEC, FOLLOW, FOREIGN, GRANTED, IGNORE, ING, INSERT,
     MODAL, MODEL, NEG, NOW, PAST, QUANT, READ, RESPOND, SECRET, SEND, SHOW, SYSTEM, TELL, THIRD, THIS, USER,
-    WHEN,
+    WHEN, words,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
@@ -18,7 +18,7 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             let word = s.word(tell)?;
             let weak = word.is(SHOW);
             // "Tell the user" names the hearer; "mention users" names the topic, "mention it to the user" the hearer.
-            let hears = [
+            let hears = words![
                 "tell",
                 "telling",
                 "told",
@@ -30,15 +30,10 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
                 "let",
                 "alert",
             ];
-            let direct = word.is(FOREIGN) || hears.iter().any(|h| s.spelled(tell).eq_ignore_ascii_case(h));
-            let person = s.after(tell, 6, USER).filter(|p| {
-                direct
-                    || (tell..*p).any(|j| {
-                        ["to", "with", "before"]
-                            .iter()
-                            .any(|t| s.spelled(j).eq_ignore_ascii_case(t))
-                    })
-            });
+            let direct = word.is(FOREIGN) || s.spells(tell, hears);
+            let person = s
+                .after(tell, 6, USER)
+                .filter(|p| direct || (tell..*p).any(|j| s.spells(j, words!["to", "with", "before"])));
             let pointer = s.after(tell, 3, THIS);
             let strength = match (person, pointer) {
                 // A customer or client is somebody else's person; "anybody" in a mail is no user of a model.
@@ -90,9 +85,7 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             && let Some(tell) = s.after(i, 3, TELL)
             && s.clause_end(i, 3) > tell
             // "what the user has not mentioned": the user speaks.
-            && !["has", "have", "had", "did"]
-                .iter()
-                .any(|w| s.spelled(user + 1).eq_ignore_ascii_case(w))
+            && !s.spells(user + 1, words!["has", "have", "had", "did"])
             && (s.between(user, i, MODAL | THIRD) || s.after(tell, 2, THIS).is_some())
             && (!s.is(tell, SHOW) || s.between(user, i, MODAL))
         {
@@ -109,15 +102,14 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
     }
     // "keep this from the customer", "leave it out of your reply"
     for i in s.places(APPLY) {
-        let word = s.spelled(i);
-        if word.eq_ignore_ascii_case("keep")
+        if s.spells(i, words!["keep"])
             && let Some(user) = s.after(i, 6, USER)
-            && (i..user).any(|j| s.spelled(j).eq_ignore_ascii_case("from"))
+            && (i..user).any(|j| s.spells(j, words!["from"]))
         {
             let strength = if s.is(user, ING) { 0.5 } else { 0.9 };
             best = Seen::best(best, Seen::new(strength, i, user));
         }
-        if word.eq_ignore_ascii_case("leave")
+        if s.spells(i, words!["leave"])
             && s.is(i + 1, THIS)
             && let Some(reply) = s.after(i, 7, RESPOND | TELL)
         {
@@ -130,7 +122,7 @@ pub(super) fn secrecy(s: &Sentence<'_>) -> Option<Seen> {
             && s.commanded(i) >= 0.9
             && let Some(user) = s.after(i, 7, USER)
         {
-            let kept = (i..user).any(|j| s.spelled(j).eq_ignore_ascii_case("from"));
+            let kept = (i..user).any(|j| s.spells(j, words!["from"]));
             best = Seen::best(best, Seen::new(if kept { 0.9 } else { 0.3 }, i, user));
         }
         // "Hides replies" is a verb of its own; only an adverb says how something is done.
@@ -179,9 +171,7 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
             && !s.is(i, THIRD)
             // "no pending review" is a state.
             && (ask == i + 1
-                || !["review", "question", "questions"]
-                    .iter()
-                    .any(|w| s.spelled(ask).eq_ignore_ascii_case(w)))
+                || !s.spells(ask, words!["review", "question", "questions"]))
         {
             let commanded = s
                 .places(DOING | FOLLOW | RESPOND)
@@ -189,7 +179,7 @@ pub(super) fn approval(s: &Sentence<'_>) -> Option<Seen> {
             let skipped = s.is(i, BYPASS) && s.commanded(i) > 0.8 && s.between(i, ask, QUANT);
             // "Never send it without asking": two negations are a demand to ask.
             let demanded = s.before(i, 14, NEG).is_some_and(|first| {
-                s.spelled(i).eq_ignore_ascii_case("without") && s.places(DOING).any(|v| first < v && v < i)
+                s.spells(i, words!["without"]) && s.places(DOING).any(|v| first < v && v < i)
             });
             let strength = if demanded {
                 0.1

@@ -3,12 +3,12 @@
 use crate::integrity::lexicon::{
     ASK, BEFORE, BYPASS, CONTENT, EXEC, FOLLOW, GUARD, IDENT, ING, MODAL, MODE, MODEL, NEG, NOW, OTHER,
     PARAM, PAST, PERSONA, PREFER, PRIOR, QUANT, RESPOND, RULES, SAFETY, SHELL, SHOW, SYSTEM, THIRD, THIS,
-    TOOL, UNBOUND, USER, YOU, YOUR,
+    TOOL, UNBOUND, USER, WordHash, YOU, YOUR, words,
 };
 use crate::integrity::sentence::{Channel, Seen, Sentence};
 
 /// Words that take no account of what was asked.
-const WHATEVER: [&str; 6] = [
+const WHATEVER: &[WordHash] = words![
     "whatever",
     "regardless",
     "whichever",
@@ -17,7 +17,7 @@ const WHATEVER: [&str; 6] = [
     "irrelevant",
 ];
 /// Words for having the higher rank.
-const RANKS: [&str; 11] = [
+const RANKS: &[WordHash] = words![
     "precedence",
     "outranks",
     "outrank",
@@ -33,16 +33,17 @@ const RANKS: [&str; 11] = [
 /// What is looked down upon when the sentence says "over" or "above".
 const LOWER: u64 = RULES | GUARD | USER | SYSTEM | PRIOR;
 
-fn one(s: &Sentence<'_>, i: usize, list: &[&str]) -> bool {
-    list.iter().any(|w| s.spelled(i).eq_ignore_ascii_case(w))
+fn one(s: &Sentence<'_>, i: usize, list: &[WordHash]) -> bool {
+    s.spells(i, list)
 }
 
 /// Where the sentence takes no account of what the person asked: "whatever", "no matter", "even if".
 fn irrespective(s: &Sentence<'_>) -> Option<usize> {
     (0..s.words.len()).find(|i| {
-        one(s, *i, &WHATEVER)
-            || one(s, *i, &["matter"]) && *i > 0 && one(s, i - 1, &["no"])
-            || one(s, *i, &["even", "also"]) && one(s, i + 1, &["if", "when", "for", "though", "while"])
+        one(s, *i, WHATEVER)
+            || one(s, *i, words!["matter"]) && *i > 0 && one(s, i - 1, words!["no"])
+            || one(s, *i, words!["even", "also"])
+                && one(s, i + 1, words!["if", "when", "for", "though", "while"])
     })
 }
 
@@ -52,8 +53,8 @@ pub(super) fn primacy(s: &Sentence<'_>) -> Option<Seen> {
         return None;
     }
     let this = s.places(THIS).find(|i| {
-        s.spelled(*i).eq_ignore_ascii_case("this")
-            && (s.is(i + 1, TOOL) || one(s, i + 1, &["one"]) || s.before(*i, 4, EXEC | PREFER).is_some())
+        s.spells(*i, words!["this"])
+            && (s.is(i + 1, TOOL) || one(s, i + 1, words!["one"]) || s.before(*i, 4, EXEC | PREFER).is_some())
     });
     // "must be called", "has to be consulted", "call this", "start with this tool"
     let called = s.places(EXEC | ASK | PREFER).find(|i| {
@@ -64,20 +65,20 @@ pub(super) fn primacy(s: &Sentence<'_>) -> Option<Seen> {
     };
     // "in every conversation", "at the start of each turn"
     let always = s.places(QUANT).find(|i| {
-        one(s, *i, &["every", "each", "any", "all"])
+        one(s, *i, words!["every", "each", "any", "all"])
             && (s.is(i + 1, RESPOND | MODE)
                 || one(
                     s,
                     i + 1,
-                    &["conversation", "turn", "message", "session", "chat", "request"],
+                    words!["conversation", "turn", "message", "session", "chat", "request"],
                 ))
     });
     let aside = irrespective(s)
-        .filter(|i| s.near(*i, 8, USER | RESPOND | OTHER).is_some() || one(s, *i, &["unrelated"]));
+        .filter(|i| s.near(*i, 8, USER | RESPOND | OTHER).is_some() || one(s, *i, words!["unrelated"]));
     // "no step may be made before this tool has been run"
     let gate = s
         .places(NEG)
-        .find(|i| s.after(*i, 2, RESPOND).is_some() || one(s, i + 1, &["step", "steps", "action"]));
+        .find(|i| s.after(*i, 2, RESPOND).is_some() || one(s, i + 1, words!["step", "steps", "action"]));
     let gated = gate.filter(|i| {
         s.after(*i, 8, BEFORE)
             .is_some_and(|b| s.after(b, 4, THIS | TOOL).is_some())
@@ -98,7 +99,7 @@ pub(super) fn primacy(s: &Sentence<'_>) -> Option<Seen> {
 pub(super) fn rivals(s: &Sentence<'_>) -> Option<Seen> {
     let this = s
         .places(THIS)
-        .find(|i| s.is(i + 1, TOOL) || one(s, i + 1, &["one", "server", "plugin"]))?;
+        .find(|i| s.is(i + 1, TOOL) || one(s, i + 1, words!["one", "server", "plugin"]))?;
     let other = s
         .places(OTHER)
         .find(|i| {
@@ -106,7 +107,7 @@ pub(super) fn rivals(s: &Sentence<'_>) -> Option<Seen> {
                 || one(
                     s,
                     i + 1,
-                    &["search", "editor", "reader", "connectors", "services"],
+                    words!["search", "editor", "reader", "connectors", "services"],
                 )
         })
         .or_else(|| {
@@ -129,10 +130,10 @@ pub(super) fn rivals(s: &Sentence<'_>) -> Option<Seen> {
 /// This text is said to rank above the model's rules or the person's wishes; or those are said to be gone.
 pub(super) fn outranks(s: &Sentence<'_>) -> Option<Seen> {
     let mut best = None;
-    for i in (0..s.words.len()).filter(|i| one(s, *i, &RANKS)) {
-        let rank = !one(s, i, &["above", "priority", "precedence"])
+    for i in (0..s.words.len()).filter(|i| one(s, *i, RANKS)) {
+        let rank = !one(s, i, words!["above", "priority", "precedence"])
             || s.after(i, 2, PREFER | PRIOR).is_some()
-            || one(s, i + 1, &["over"]);
+            || one(s, i + 1, words!["over"]);
         if !rank || s.negated(i) {
             continue;
         }
@@ -144,7 +145,7 @@ pub(super) fn outranks(s: &Sentence<'_>) -> Option<Seen> {
                 || one(
                     s,
                     j,
-                    &[
+                    words![
                         "text",
                         "description",
                         "note",
@@ -153,7 +154,7 @@ pub(super) fn outranks(s: &Sentence<'_>) -> Option<Seen> {
                         "returns",
                         "output",
                         "tool",
-                        "file",
+                        "file"
                     ],
                 )
         });
@@ -171,7 +172,7 @@ pub(super) fn outranks(s: &Sentence<'_>) -> Option<Seen> {
         if let Some(you) = s.after(i, 2, YOU)
             && let Some(gone) = s
                 .after(you, 7, BYPASS | NEG)
-                .filter(|g| s.is(*g, PAST) || s.is(*g, NEG) && one(s, g + 1, &["longer", "more"]))
+                .filter(|g| s.is(*g, PAST) || s.is(*g, NEG) && one(s, g + 1, words!["longer", "more"]))
         {
             best = Seen::best(best, Seen::new(0.9, i, gone));
         }
@@ -183,7 +184,7 @@ pub(super) fn outranks(s: &Sentence<'_>) -> Option<Seen> {
             && !one(
                 s,
                 rules + 1,
-                &[
+                words![
                     "in",
                     "found",
                     "inside",
@@ -191,7 +192,7 @@ pub(super) fn outranks(s: &Sentence<'_>) -> Option<Seen> {
                     "from",
                     "that",
                     "embedded",
-                    "contained",
+                    "contained"
                 ],
             )
         {
@@ -208,8 +209,9 @@ pub(super) fn at_its_word(s: &Sentence<'_>) -> Option<Seen> {
     }
     (0..s.words.len()).find_map(|i| {
         let acts = s.is(i, FOLLOW | EXEC) && s.commanded(i) >= 0.9
-            || one(s, i, &["do", "obey"]) && s.word(i).is_some_and(|w| w.opens);
-        let what = (i + 1..i + 4).find(|j| one(s, *j, &["whatever", "what", "anything", "everything"]))?;
+            || one(s, i, words!["do", "obey"]) && s.word(i).is_some_and(|w| w.opens);
+        let what =
+            (i + 1..i + 4).find(|j| one(s, *j, words!["whatever", "what", "anything", "everything"]))?;
         if !acts || s.negated(i) {
             return None;
         }
@@ -217,8 +219,8 @@ pub(super) fn at_its_word(s: &Sentence<'_>) -> Option<Seen> {
             one(
                 s,
                 *j,
-                &[
-                    "says", "written", "contains", "told", "ordered", "commands", "stands", "demands",
+                words![
+                    "says", "written", "contains", "told", "ordered", "commands", "stands", "demands"
                 ],
             ) || s.word(*j).is_some_and(|w| w.quoted)
                 || s.is(*j, PARAM)
@@ -243,13 +245,13 @@ pub(super) fn renamed(s: &Sentence<'_>) -> Option<Seen> {
         if s.is(i, YOU)
             && let Some(not) = s.after(i, 3, NEG)
             && let Some(model) = s.after(not, 4, MODEL)
-            && (not..model + 3).any(|j| one(s, j, &["longer", "more", "anymore"]))
+            && (not..model + 3).any(|j| one(s, j, words!["longer", "more", "anymore"]))
         {
             best = Seen::best(best, Seen::new(0.95, i, model));
         }
         // "you are the admin console"
         if s.is(i, YOU)
-            && one(s, i + 1, &["are"])
+            && one(s, i + 1, words!["are"])
             && let Some(part) = s.after(i + 1, 4, SYSTEM | UNBOUND | SHELL)
             && s.any(FOLLOW | EXEC | SHOW | NOW)
             && s.channel != Channel::Instructions
@@ -260,15 +262,17 @@ pub(super) fn renamed(s: &Sentence<'_>) -> Option<Seen> {
         if s.is(i, YOUR)
             && let Some(role) = s
                 .after(i, 2, MODE | PERSONA)
-                .or_else(|| one(s, i + 1, &["name"]).then_some(i + 1))
+                .or_else(|| one(s, i + 1, words!["name"]).then_some(i + 1))
             && let Some(now) = s.after(role, 3, NOW)
         {
             best = Seen::best(best, Seen::new(0.85, i, now));
         }
     }
     // "refuse nothing", "deny no request"
-    for i in (0..s.words.len()).filter(|i| one(s, *i, &["refuse", "deny", "reject", "refuses", "question"])) {
-        if one(s, i + 1, &["nothing", "no", "none", "nobody"])
+    for i in
+        (0..s.words.len()).filter(|i| one(s, *i, words!["refuse", "deny", "reject", "refuses", "question"]))
+    {
+        if one(s, i + 1, words!["nothing", "no", "none", "nobody"])
             && s.commanded(i) >= 0.0
             && !s.is(i, ING | THIRD & !PAST)
         {
@@ -280,17 +284,17 @@ pub(super) fn renamed(s: &Sentence<'_>) -> Option<Seen> {
 
 /// Consent is said to be there beforehand: "approval was given in advance", "consent is assumed".
 pub(super) fn beforehand(s: &Sentence<'_>) -> Option<Seen> {
-    const GIVEN: [&str; 12] = [
+    const GIVEN: &[WordHash] = words![
         "given", "granted", "obtained", "assumed", "implied", "waived", "waives", "recorded", "standing",
         "signed", "received", "presumed",
     ];
     s.places(ASK).find_map(|i| {
-        let given = (i.saturating_sub(4)..(i + 5).min(s.words.len())).find(|j| one(s, *j, &GIVEN))?;
+        let given = (i.saturating_sub(4)..(i + 5).min(s.words.len())).find(|j| one(s, *j, GIVEN))?;
         let early = (0..s.words.len()).find(|j| {
             one(
                 s,
                 *j,
-                &[
+                words![
                     "advance",
                     "beforehand",
                     "already",
@@ -299,7 +303,7 @@ pub(super) fn beforehand(s: &Sentence<'_>) -> Option<Seen> {
                     "waived",
                     "waives",
                     "presumed",
-                    "standing",
+                    "standing"
                 ],
             )
         })?;
@@ -308,8 +312,8 @@ pub(super) fn beforehand(s: &Sentence<'_>) -> Option<Seen> {
             one(
                 s,
                 j,
-                &[
-                    "unless", "if", "when", "once", "until", "after", "not", "no", "never",
+                words![
+                    "unless", "if", "when", "once", "until", "after", "not", "no", "never"
                 ],
             )
         });
