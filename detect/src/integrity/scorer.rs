@@ -3,10 +3,14 @@
 //! [`score`] reveals the text, reads it sentence by sentence, lets every signal look at each sentence, does the
 //! same once more for what was encoded, and combines by noisy-OR what stands close together.
 
+mod judging;
+
 use std::ops::Range;
 
+use judging::Judging;
+
 use super::lexicon::{LEXICON, WordHash, rot13};
-use super::linear::{WEIGHTS, Weights, Wording, fired};
+use super::linear::{WEIGHTS, Weights};
 use super::sentence::Channel;
 use super::signals::{self, Signal};
 use super::words::{Spelling, Stretch};
@@ -102,32 +106,8 @@ struct Raw {
 
 /// Runs the sentence signals over one text. Where the linear model finds a sentence honest, they count less.
 fn read(text: &str, reading: Reading<'_>, hits: &mut Vec<Raw>) -> Spelling {
-    let mut wording = Wording::new(reading.weights);
-    signals::read(text, reading.channel, |sentence| {
-        let Some(sentence) = sentence else {
-            wording.gap();
-            return;
-        };
-        let fired = fired(sentence);
-        let judged = wording.read(sentence, &fired);
-        if let Some((strength, at)) = &judged.seen {
-            hits.push(Raw {
-                signal: Signal::Wording,
-                value: strength * Signal::Wording.weight(),
-                at: at.clone(),
-            });
-        }
-        for (signal, seen) in fired {
-            let value = seen.strength * signal.weight() * judged.share(seen.strength);
-            if value >= FAINTEST {
-                hits.push(Raw {
-                    signal,
-                    value,
-                    at: sentence.span(seen),
-                });
-            }
-        }
-    })
+    let mut judging = Judging::new(text, reading, hits);
+    signals::read(text, reading.channel, &mut judging)
 }
 
 /// Scores once more what was encoded, disguised or spaced out.

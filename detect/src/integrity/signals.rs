@@ -25,7 +25,7 @@ use super::lexicon::{
     SHOW, SYSTEM, TELL, THIS, TOOL, UNBOUND, USER, WHEN, YOU, YOUR,
 };
 use super::sentence::{Channel, Seen, Sentence};
-use super::words::{Spelling, Word, sentences};
+use super::words::{Spelling, Visitor, Word, sentences};
 
 macro_rules! signals {
     ($($variant:ident = $name:literal, $weight:literal;)*) => {
@@ -148,29 +148,82 @@ const UNITS: &[Unit] = units! {
     SideParameter: [SECRET | CONVO, QUANT] => diverted::wanted;
 };
 
-/// Hands each sentence of `text` to `visit`; nothing for one without a known word.
-pub(super) fn read(text: &str, channel: Channel, mut visit: impl FnMut(Option<&Sentence<'_>>)) -> Spelling {
-    let mut index = 0;
-    let mut secret_at = None;
-    let mut mentioned = false;
-    sentences(text, |words: &[Word]| {
+/// Who reads a text sentence by sentence. What is kept and met again is that of [`Visitor`].
+pub(super) trait Reads {
+    /// A sentence; nothing for one without a known word.
+    fn sentence(&mut self, sentence: Option<&Sentence<'_>>);
+
+    fn keep(&mut self, slot: usize, start: usize) -> bool;
+
+    fn again(&mut self, slot: usize, start: usize) -> bool;
+}
+
+/// Hands each sentence of `text` to `to`.
+pub(super) fn read(text: &str, channel: Channel, to: &mut impl Reads) -> Spelling {
+    let mut reading = Reading {
+        text,
+        channel,
+        index: 0,
+        secret_at: None,
+        mentioned: false,
+        union: 0,
+        ordinary: false,
+        to,
+    };
+    sentences(text, &mut reading)
+}
+
+/// What the sentences before say about one.
+struct Reading<'t, R> {
+    text: &'t str,
+    channel: Channel,
+    index: usize,
+    secret_at: Option<usize>,
+    mentioned: bool,
+    /// Classes of the last sentence.
+    union: Classes,
+    /// Nothing before the last sentence had a bearing on it.
+    ordinary: bool,
+    to: &'t mut R,
+}
+
+impl<R> Reading<'_, R> {
+    fn after_secret(&self) -> bool {
+        self.secret_at.is_some_and(|at| self.index - at <= 2)
+    }
+}
+
+impl<R: Reads> Visitor for Reading<'_, R> {
+    fn sentence(&mut self, words: &[Word]) {
         let union: Classes = words.iter().fold(0, |u, w| u | w.classes);
         let sentence = Sentence {
-            text,
+            text: self.text,
             words,
             union,
-            channel,
-            index,
-            after_secret: secret_at.is_some_and(|at: usize| index - at <= 2),
-            about_attacks: mentioned || union & MENTION != 0,
+            channel: self.channel,
+            index: self.index,
+            after_secret: self.after_secret(),
+            about_attacks: self.mentioned || union & MENTION != 0,
         };
-        mentioned = union & MENTION != 0;
+        self.ordinary = self.index > 0 && !self.mentioned && !sentence.after_secret;
+        self.mentioned = union & MENTION != 0;
+        self.union = union;
         if union & SECRET != 0 && sentence.commands(READ).any(|c| c.1 >= 0.9) {
-            secret_at = Some(index);
+            self.secret_at = Some(self.index);
         }
-        index += 1;
-        visit((union & !FOREIGN != 0).then_some(&sentence));
-    })
+        self.index += 1;
+        self.to.sentence((union & !FOREIGN != 0).then_some(&sentence));
+    }
+
+    fn keep(&mut self, slot: usize, start: usize) -> bool {
+        self.ordinary && self.union & (SECRET | MENTION) == 0 && self.to.keep(slot, start)
+    }
+
+    fn again(&mut self, slot: usize, start: usize) -> bool {
+        let same = self.index > 0 && !self.mentioned && !self.after_secret() && self.to.again(slot, start);
+        self.index += usize::from(same);
+        same
+    }
 }
 
 /// Runs every sentence signal that can fire.

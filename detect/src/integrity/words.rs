@@ -1,5 +1,6 @@
 //! From revealed text to sentences of classified words.
 
+mod again;
 mod odd;
 mod shape;
 
@@ -7,6 +8,8 @@ use std::ops::Range;
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
+
+use again::Memory;
 
 use super::lexicon::{
     AND, BASE, CONTENT, Classes, Entry, FOREIGN, LEXICON, Lexicon, MENTION, REVERSED, ROT13, WordHash,
@@ -70,6 +73,14 @@ pub(super) struct Spelling {
     pub(super) odd: Stretch,
 }
 
+impl Spelling {
+    /// Grows with everything but the words.
+    fn oddities(&self) -> usize {
+        let stretches = [self.rot13, self.reversed, self.spaced, self.odd];
+        stretches.iter().map(|s| s.count).sum::<usize>() + self.lookalikes + self.leet + self.mentions
+    }
+}
+
 /// A stretch of text with a count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stretch {
@@ -91,8 +102,20 @@ impl Stretch {
 // A longer "sentence" is cut, so that rules over pairs of words stay linear.
 const LONGEST_SENTENCE: usize = 64;
 
+/// Who is shown the sentences of a text.
+pub(super) trait Visitor {
+    fn sentence(&mut self, words: &[Word]);
+
+    /// Keeps what was made of the last sentence, which began at `start`; false where it would not hold for another one
+    /// like it.
+    fn keep(&mut self, slot: usize, start: usize) -> bool;
+
+    /// The sentence kept in `slot` stands again at `start`; false where it has to be read.
+    fn again(&mut self, slot: usize, start: usize) -> bool;
+}
+
 /// Splits `text` into sentences and hands each to `visit`; gives what it saw of the spelling.
-pub(super) fn sentences(text: &str, mut visit: impl FnMut(&[Word])) -> Spelling {
+pub(super) fn sentences(text: &str, visit: &mut impl Visitor) -> Spelling {
     let mut reader = Reader {
         text,
         lexicon: &LEXICON,
@@ -105,14 +128,36 @@ pub(super) fn sentences(text: &str, mut visit: impl FnMut(&[Word])) -> Spelling 
         before: WordHash::START,
         leads: false,
         scratch: String::new(),
+        shown: 0,
+        memory: Memory::of(text),
     };
-    reader.read(&mut visit);
+    reader.read(visit);
     reader.end_letters();
     if !reader.words.is_empty() {
         gate_languages(text, &mut reader.words);
-        visit(&reader.words);
+        visit.sentence(&reader.words);
     }
     reader.spelling
+}
+
+/// How far the line after the break at `at` is indented, and whether a sentence ends there: a line that goes on in lower
+/// case is a wrapped sentence.
+fn breaks(bytes: &[u8], at: usize) -> (usize, bool) {
+    let next = bytes.get(at + 1..).unwrap_or_default();
+    let gap = |b: &&u8| matches!(b, b' ' | b'\t');
+    let indent = next.iter().take(64).take_while(gap).count();
+    let first = next.get(indent).copied().unwrap_or(b'\n');
+    let key = next.get(indent..).unwrap_or_default();
+    let name = key
+        .iter()
+        .take(40)
+        .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+        .count();
+    let rest = key.get(name..).unwrap_or_default();
+    let rest = rest.get(rest.iter().take(40).take_while(gap).count()..);
+    let starts_key =
+        key.get(name) == Some(&b':') || name > 0 && rest.is_some_and(|r| r.first() == Some(&b'='));
+    (indent, starts_key || !first.is_ascii_lowercase() && first < 0x80)
 }
 
 /// A word of another language counts only in a sentence of that language: short lists of Latin-script words
@@ -158,33 +203,24 @@ struct Reader<'a> {
     /// Whether the word before may be the first of a pair.
     leads: bool,
     scratch: String,
+    /// Sentences shown.
+    shown: usize,
+    memory: Option<Memory>,
 }
 
 impl Reader<'_> {
-    fn read(&mut self, visit: &mut impl FnMut(&[Word])) {
+    fn read(&mut self, visit: &mut impl Visitor) {
         let bytes = self.text.as_bytes();
         let mut at = 0;
+        let mut start = self.start(at);
         while let Some(&byte) = bytes.get(at) {
+            let (shown, mut line) = (self.shown, None);
             match KIND.get(usize::from(byte)).copied().unwrap_or(Kind::Word) {
                 Kind::Space => at += 1,
                 Kind::Line => {
-                    let next = bytes.get(at + 1..).unwrap_or_default();
-                    let indent = next
-                        .iter()
-                        .take(64)
-                        .take_while(|b| matches!(b, b' ' | b'\t'))
-                        .count();
-                    let first = next.get(indent).copied().unwrap_or(b'\n');
-                    // A line that goes on in lower case is a wrapped sentence.
-                    let key = next.get(indent..).unwrap_or_default();
-                    let name = key
-                        .iter()
-                        .take(40)
-                        .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
-                        .count();
-                    let rest = key.get(name..).unwrap_or_default().trim_ascii_start();
-                    let starts_key = key.get(name) == Some(&b':') || name > 0 && rest.first() == Some(&b'=');
-                    if starts_key || !first.is_ascii_lowercase() && first < 0x80 {
+                    let (indent, breaks) = breaks(bytes, at);
+                    line = Some(at);
+                    if breaks {
                         self.sentence(visit);
                         self.quoted = false;
                         self.tick = false;
@@ -256,13 +292,21 @@ impl Reader<'_> {
             if self.words.len() >= LONGEST_SENTENCE {
                 self.sentence(visit);
             }
+            if self.shown > shown && self.memory.is_some() {
+                self.keep(start, at, line, visit);
+                while let Some(next) = self.again(at, visit) {
+                    at = next;
+                }
+                start = self.start(at);
+            }
         }
     }
 
-    fn sentence(&mut self, visit: &mut impl FnMut(&[Word])) {
+    fn sentence(&mut self, visit: &mut impl Visitor) {
         if !self.words.is_empty() {
             gate_languages(self.text, &mut self.words);
-            visit(&self.words);
+            visit.sentence(&self.words);
+            self.shown += 1;
             self.words.clear();
         }
         self.opens = true;

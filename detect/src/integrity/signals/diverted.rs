@@ -22,11 +22,15 @@ pub(super) fn planted(s: &Sentence<'_>) -> Option<Seen> {
         "copilot-instructions.md",
         ".clinerules",
     ];
+    const SHORTEST: usize = 9;
     let file = (0..s.words.len()).find(|i| {
-        let name = s.spelled(*i).to_ascii_lowercase();
-        FILES
-            .iter()
-            .any(|f| name.ends_with(f) || name == f.trim_start_matches('.'))
+        let name = s.spelled(*i).as_bytes();
+        name.len() >= SHORTEST
+            && FILES.iter().any(|file| {
+                let end = name.len().checked_sub(file.len()).and_then(|at| name.get(at..));
+                end.is_some_and(|end| end.eq_ignore_ascii_case(file.as_bytes()))
+                    || name.eq_ignore_ascii_case(file.trim_start_matches('.').as_bytes())
+            })
     })?;
     let (verb, force) = s
         .commands(INSERT | ACT | SHOW)

@@ -39,6 +39,12 @@ impl Reader<'_> {
             self.other_script(trimmed, start);
             return;
         }
+        // A number is nothing else, unless it is short enough to spell a word.
+        if !(3..=6).contains(&trimmed.len()) && trimmed.bytes().all(|b| b.is_ascii_digit()) {
+            let hash = WordHash::lower(trimmed);
+            self.push(start, end, self.lexicon.word(hash), hash);
+            return;
+        }
         if let Some(classes) = address(trimmed) {
             let classes = if classes & PATH != 0 {
                 classes | secret_path(trimmed)
