@@ -16,9 +16,15 @@ pub(super) struct Group<'a> {
 pub(super) fn by_tool(session: &Session, seconds: f64) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut places = std::collections::HashMap::new();
+    let mut last = 0;
     for record in session.window(seconds) {
         for call in &record.tool_calls {
-            let place = *places.entry(&*call.name).or_insert(groups.len());
+            // A tool is mostly called several times in a row.
+            let place = match groups.get(last) {
+                Some(group) if *group.tool == call.name => last,
+                _ => *places.entry(&*call.name).or_insert(groups.len()),
+            };
+            last = place;
             match groups.get_mut(place) {
                 Some(group) => group.calls.push(call),
                 None => groups.push(Group {

@@ -12,12 +12,12 @@ use super::session::Session;
 pub(super) fn evaluate(session: &Session, config: &Config, told: &dyn Fn(u64) -> bool) -> Option<Firing> {
     let knobs = &config.tool_loop;
     for group in by_tool(session, knobs.window_seconds) {
-        let polling = knobs
-            .polling_tools
-            .iter()
-            .any(|tool| tool.to_lowercase() == group.tool.to_lowercase());
+        let polling = || {
+            let name = group.tool.to_lowercase();
+            knobs.polling_tools.iter().any(|tool| tool.to_lowercase() == name)
+        };
         let subject = digest(group.tool.as_bytes());
-        if group.calls.len() < knobs.min_calls || polling || told(subject) || pages(&group) {
+        if group.calls.len() < knobs.min_calls || told(subject) || polling() || pages(&group) {
             continue;
         }
         let mean = similarity(
