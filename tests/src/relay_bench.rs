@@ -6,5 +6,6 @@
 
 pub mod floor;
 pub mod measure;
+pub mod remote;
 pub mod server;
 pub mod session;

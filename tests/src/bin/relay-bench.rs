@@ -1,13 +1,17 @@
 //! `relay-bench PROGRAMS [--peer COMMAND...]`: what `kams wrap` adds to a call, beside the floors and another guard.
-//! PROGRAMS is the folder with `kams`. Roles that it starts itself in: `serve`, `copy COMMAND`, `inspect COMMAND`.
+//! PROGRAMS is the folder with `kams`. As root also what a relay adds that the daemon injects. Roles that it starts itself
+//! in: `serve`, `copy COMMAND`, `inspect COMMAND`, `agent COMMAND`.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use kams_tests::relay_bench::measure::{Row, calls, starts};
-use kams_tests::relay_bench::{floor, server};
+use anyhow::{Context, Result, bail, ensure};
+use kams_tests::kams::Kams;
+use kams_tests::relay_bench::measure::{Row, calls, start, starts};
+use kams_tests::relay_bench::remote::Remote;
+use kams_tests::relay_bench::session::{Session, Start};
+use kams_tests::relay_bench::{floor, remote, server};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Sizes of results and how often each is asked for.
@@ -17,6 +21,9 @@ const SIZES: [(&str, usize, usize); 3] = [
     ("1 MB", 1 << 20, 60),
 ];
 
+/// Starts of each.
+const STARTS: usize = 30;
+
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().collect();
     let rest = words.get(2..).unwrap_or_default();
@@ -24,6 +31,7 @@ fn main() -> Result<()> {
         Some("serve") => server::serve(),
         Some("copy") => floor::copy(rest),
         Some("inspect") => floor::inspect(rest),
+        Some("agent") => remote::agent(rest),
         Some(programs) => run(Path::new(programs), rest),
         None => bail!("usage: relay-bench PROGRAMS [--peer COMMAND...]"),
     }
@@ -31,8 +39,31 @@ fn main() -> Result<()> {
 
 struct Relay {
     name: String,
-    command: Vec<String>,
+    between: Between,
 }
+
+/// What stands between agent and server.
+enum Between {
+    /// A program that the agent starts in the server's place.
+    Command(Vec<String>),
+    /// A relay that the daemon injects where this agent starts its server.
+    Injected {
+        programs: PathBuf,
+        agent: PathBuf,
+        server: Vec<String>,
+    },
+}
+
+/// Name of the agent's program, by which the daemon knows it.
+const AGENT: &str = "relay-bench-agent";
+/// Every server of the one known agent gets a relay.
+const RELAYED: &str = "mode: enforce
+relay: candidates
+watch:
+  unknown_agents: ignore
+  agents:
+  - {name: relay-bench, executable: relay-bench-agent}
+";
 
 fn run(programs: &Path, rest: &[String]) -> Result<()> {
     let own = std::env::current_exe()?.to_string_lossy().into_owned();
@@ -49,11 +80,13 @@ fn run(programs: &Path, rest: &[String]) -> Result<()> {
     ];
     let relay = |name: &str, before: &[&str]| Relay {
         name: name.to_owned(),
-        command: before
-            .iter()
-            .map(ToString::to_string)
-            .chain(direct.iter().cloned())
-            .collect(),
+        between: Between::Command(
+            before
+                .iter()
+                .map(ToString::to_string)
+                .chain(direct.iter().cloned())
+                .collect(),
+        ),
     };
     let mut relays = vec![
         relay("copying floor", &[&own, "copy"]),
@@ -63,6 +96,19 @@ fn run(programs: &Path, rest: &[String]) -> Result<()> {
     if let Some((_, peer)) = rest.split_first() {
         let peer: Vec<&str> = peer.iter().map(String::as_str).collect();
         relays.push(relay("peer guard", &peer));
+    }
+    let agent = state.join(AGENT);
+    if rustix::process::geteuid().is_root() {
+        std::fs::create_dir_all(&state)?;
+        std::fs::copy(&own, &agent)?;
+        relays.push(Relay {
+            name: "kams, injected".to_owned(),
+            between: Between::Injected {
+                programs: programs.to_owned(),
+                agent,
+                server: direct.clone(),
+            },
+        });
     }
     let cpus = sched_getaffinity(None)?;
     for pinned in [true, false] {
@@ -98,6 +144,11 @@ fn table(relays: &[Relay], direct: &[String], pinned: bool) -> Result<()> {
     )?;
     let mut floors = [0.0; SIZES.len()];
     for relay in relays {
+        // It runs for its own rows alone, on the same CPUs as they.
+        let daemon = match &relay.between {
+            Between::Injected { programs, .. } => Some(Kams::start(programs, RELAYED)?),
+            Between::Command(_) => None,
+        };
         for (at, (label, size, count)) in SIZES.into_iter().enumerate() {
             // A guard that takes half a second for a call is not asked a thousand times.
             let count = if relay.name == "peer guard" {
@@ -105,7 +156,7 @@ fn table(relays: &[Relay], direct: &[String], pinned: bool) -> Result<()> {
             } else {
                 count
             };
-            let row: Row = calls(direct, &relay.command, size, count)?;
+            let row = row(relay, direct, size, count)?;
             if floors[at] == 0.0 {
                 floors[at] = row.added();
             }
@@ -122,15 +173,60 @@ fn table(relays: &[Relay], direct: &[String], pinned: bool) -> Result<()> {
                 row.memory
             )?;
         }
-        let (alone, relayed) = starts(direct, &relay.command, 10)?;
-        writeln!(
-            out,
-            "{:<18} start  {:>8.1}m {:>8.1}m {:>8.1}m   (ms to the first answer)",
-            relay.name,
-            alone,
-            relayed,
-            relayed - alone
-        )?;
+        let (alone, relayed) = match &relay.between {
+            Between::Command(command) => starts(direct, || start(command), STARTS)?,
+            Between::Injected { agent, server, .. } => {
+                let mut remote = Remote::start(agent, server)?;
+                // The first start of an agent that the daemon has not met tells nothing about the others.
+                remote.once()?;
+                let times = starts(direct, || remote.once(), STARTS)?;
+                remote.end()?;
+                times
+            }
+        };
+        for (what, of) in [
+            ("exec", (|s: &Start| s.begun) as fn(&Start) -> f64),
+            ("start", |s| s.greeted),
+        ] {
+            let (alone, relayed) = (of(&alone), of(&relayed));
+            writeln!(
+                out,
+                "{:<18} {what:<6} {alone:>8.2}m {relayed:>8.2}m {:>8.2}m   (ms until {})",
+                relay.name,
+                relayed - alone,
+                if what == "exec" {
+                    "the server's own code runs"
+                } else {
+                    "its first answer"
+                }
+            )?;
+        }
+        if let Some(daemon) = daemon {
+            let events = daemon.since(0);
+            ensure!(
+                events.iter().any(|event| event.event == "server_relayed"),
+                "the daemon injected no relay"
+            );
+            let (status, log) = daemon.stop()?;
+            ensure!(status.success(), "kamsd ended with {status}\n{log}");
+        }
     }
     Ok(())
+}
+
+fn row(relay: &Relay, direct: &[String], size: usize, count: usize) -> Result<Row> {
+    match &relay.between {
+        Between::Command(command) => {
+            let mut session = Session::start(command)?;
+            let row = calls(direct, &mut session, size, count)?;
+            session.end()?;
+            Ok(row)
+        }
+        Between::Injected { agent, server, .. } => {
+            let mut remote = Remote::start(agent, server)?;
+            let row = calls(direct, &mut remote, size, count)?;
+            remote.end()?;
+            Ok(row)
+        }
+    }
 }

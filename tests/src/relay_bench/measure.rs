@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::session::Session;
+use super::remote::Remote;
+use super::session::{Session, Start};
 
 /// Result of one size.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,57 +29,100 @@ impl Row {
     }
 }
 
+/// Calls in a row.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    /// What each took, in microseconds.
+    pub micros: Vec<f64>,
+    /// Of answers.
+    pub bytes: usize,
+    /// In all.
+    pub spent: Duration,
+}
+
+/// A session behind a relay.
+pub trait Relayed {
+    /// That many calls.
+    fn calls(&mut self, size: usize, count: usize) -> Result<Block>;
+
+    /// Peak memory between agent and server, in KiB; 0 where it is not known.
+    fn memory(&self) -> Result<u64>;
+}
+
+impl Relayed for Session {
+    fn calls(&mut self, size: usize, count: usize) -> Result<Block> {
+        Self::calls(self, size, count)
+    }
+
+    fn memory(&self) -> Result<u64> {
+        Self::memory(self, "serve")
+    }
+}
+
+impl Relayed for Remote {
+    fn calls(&mut self, size: usize, count: usize) -> Result<Block> {
+        Self::calls(self, size, count)
+    }
+
+    fn memory(&self) -> Result<u64> {
+        Ok(0)
+    }
+}
+
 /// Calls of `size` bytes, direct and relayed in turns.
-pub fn calls(direct: &[String], relayed: &[String], size: usize, calls: usize) -> Result<Row> {
-    let mut sessions = [Session::start(direct)?, Session::start(relayed)?];
-    for session in &mut sessions {
-        for _ in 0..calls.min(50) {
-            session.call(size)?;
-        }
-    }
+pub fn calls(direct: &[String], relayed: &mut impl Relayed, size: usize, calls: usize) -> Result<Row> {
+    let mut direct = Session::start(direct)?;
+    direct.calls(size, calls.min(50))?;
+    relayed.calls(size, calls.min(50))?;
     let block = (calls / 20).max(1);
-    let mut times = [Vec::new(), Vec::new()];
-    let (mut bytes, mut spent) = (0, Duration::ZERO);
-    while times[1].len() < calls {
-        for (at, session) in sessions.iter_mut().enumerate() {
-            for _ in 0..block {
-                let (took, length) = session.call(size)?;
-                times[at].push(took.as_secs_f64() * 1e6);
-                if at == 1 {
-                    bytes += length;
-                    spent += took;
-                }
-            }
+    let (mut alone, mut through) = (Block::default(), Block::default());
+    while through.micros.len() < calls {
+        for (sum, more) in [
+            (&mut alone, direct.calls(size, block)?),
+            (&mut through, relayed.calls(size, block)?),
+        ] {
+            sum.micros.extend(more.micros);
+            sum.bytes += more.bytes;
+            sum.spent += more.spent;
         }
     }
-    let memory = sessions[1].memory("serve")?;
-    for session in sessions {
-        session.end()?;
-    }
-    let [mut direct, mut relayed] = times;
+    let memory = relayed.memory()?;
+    direct.end()?;
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
-    let rate = bytes as f64 / spent.as_secs_f64() / 1e6;
+    let rate = through.bytes as f64 / through.spent.as_secs_f64() / 1e6;
     Ok(Row {
-        direct: quantile(&mut direct, 50),
-        p50: quantile(&mut relayed, 50),
-        p99: quantile(&mut relayed, 99),
+        direct: quantile(&mut alone.micros, 50),
+        p50: quantile(&mut through.micros, 50),
+        p99: quantile(&mut through.micros, 99),
         rate,
         memory,
     })
 }
 
-/// Median time from start to first answer, direct and relayed, in milliseconds.
-pub fn starts(direct: &[String], relayed: &[String], count: usize) -> Result<(f64, f64)> {
-    let mut times = [Vec::new(), Vec::new()];
+/// Median times of starts, direct and relayed in turns, in milliseconds.
+pub fn starts(
+    direct: &[String],
+    mut relayed: impl FnMut() -> Result<Start>,
+    count: usize,
+) -> Result<(Start, Start)> {
+    let (mut alone, mut through) = (Vec::new(), Vec::new());
     for _ in 0..count {
-        for (at, command) in [direct, relayed].into_iter().enumerate() {
-            let session = Session::start(command)?;
-            times[at].push(session.greeted.as_secs_f64() * 1e3);
-            session.end()?;
-        }
+        alone.push(start(direct)?);
+        through.push(relayed()?);
     }
-    let [mut direct, mut relayed] = times;
-    Ok((quantile(&mut direct, 50), quantile(&mut relayed, 50)))
+    let median = |all: &[Start]| Start {
+        begun: quantile(&mut all.iter().map(|one| one.begun).collect::<Vec<_>>(), 50),
+        greeted: quantile(&mut all.iter().map(|one| one.greeted).collect::<Vec<_>>(), 50),
+    };
+    Ok((median(&alone), median(&through)))
+}
+
+/// One session from its start to its end.
+pub fn start(command: &[String]) -> Result<Start> {
+    let session = Session::start(command)?;
+    let start = session.start;
+    session.end()?;
+    Ok(start)
 }
 
 /// A percentile; 0 of nothing.

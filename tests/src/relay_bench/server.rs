@@ -10,6 +10,7 @@ const PROSE: &str = "The harbour lay quiet in the early light, and the boats tha
 
 /// Serves until its input ends.
 pub fn serve() -> Result<()> {
+    let begun = super::session::clock();
     let mut out = std::io::stdout().lock();
     let mut prose = String::new();
     let mut line = String::new();
@@ -23,7 +24,7 @@ pub fn serve() -> Result<()> {
         let Some(id) = message.get("id") else { continue };
         let result = match message["method"].as_str() {
             Some("initialize") => json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
-                "serverInfo": {"name": "bench", "version": "1"}}),
+                "serverInfo": {"name": "bench", "version": "1"}, "_meta": {"begun": begun}}),
             Some("tools/list") => json!({"tools": [{"name": "echo", "description": "Returns prose.",
                 "inputSchema": {"type": "object", "properties": {"size": {"type": "integer"}, "pad": {"type": "string"}}}}]}),
             Some("tools/call") => {

@@ -5,6 +5,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::measure::Block;
 
 /// A server, perhaps behind a relay.
 pub struct Session {
@@ -13,15 +17,30 @@ pub struct Session {
     from: BufReader<ChildStdout>,
     line: Vec<u8>,
     id: u64,
-    /// From the start of the process to its first answer.
-    pub greeted: Duration,
+    /// How long its start took.
+    pub start: Start,
+}
+
+/// How long a start took, in milliseconds from before the process was made.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub struct Start {
+    /// Until the server's own code ran.
+    pub begun: f64,
+    /// Until its first answer was read.
+    pub greeted: f64,
+}
+
+/// Nanoseconds of the clock that all processes share.
+pub fn clock() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 impl Session {
     /// Starts the command and greets it.
     pub fn start(command: &[String]) -> Result<Self> {
         let (program, arguments) = command.split_first().context("no command")?;
-        let before = Instant::now();
+        let before = clock();
         let mut process = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -37,13 +56,22 @@ impl Session {
             from,
             line: Vec::new(),
             id: 0,
-            greeted: Duration::ZERO,
+            start: Start::default(),
         };
         session.ask(
             "initialize",
             "{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{\"name\":\"bench\",\"version\":\"1\"}}",
         )?;
-        session.greeted = before.elapsed();
+        let greeted = clock();
+        // The server says when it began.
+        let answer: Value = serde_json::from_slice(&session.line)?;
+        let begun = answer["result"]["_meta"]["begun"].as_u64().context("begun")?;
+        #[expect(clippy::cast_precision_loss, reason = "seconds at most")]
+        let since = |at: u64| at.saturating_sub(before) as f64 / 1e6;
+        session.start = Start {
+            begun: since(begun),
+            greeted: since(greeted),
+        };
         session
             .to
             .write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n")?;
@@ -62,6 +90,18 @@ impl Session {
             "an answer of {length} bytes where {size} were asked for"
         );
         Ok((took, length))
+    }
+
+    /// A number of calls.
+    pub fn calls(&mut self, size: usize, count: usize) -> Result<Block> {
+        let mut block = Block::default();
+        for _ in 0..count {
+            let (took, length) = self.call(size)?;
+            block.micros.push(took.as_secs_f64() * 1e6);
+            block.bytes += length;
+            block.spent += took;
+        }
+        Ok(block)
     }
 
     fn ask(&mut self, method: &str, params: &str) -> Result<Duration> {
