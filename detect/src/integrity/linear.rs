@@ -124,6 +124,8 @@ pub(super) struct Part {
     count: f32,
     /// The run of words that adds most.
     run: Range<usize>,
+    /// What stands around it.
+    pub(super) setting: u64,
 }
 
 impl Part {
@@ -202,7 +204,7 @@ fn part(sentence: &Sentence<'_>, fired: &Fired, weights: &Weights) -> Part {
     let (mut at, mut run, mut best) = (0, 0.0_f32, 0.0_f32);
     let mut from = 0;
     let place = |i: usize| sentence.words.get(i).map_or(first..first, |w| w.start..w.end);
-    features(sentence, fired, |feature, word| {
+    let setting = features(sentence, fired, |feature, word| {
         let value = weight(weights, feature);
         sums.total += value;
         sums.count += 1.0;
@@ -220,6 +222,7 @@ fn part(sentence: &Sentence<'_>, fired: &Fired, weights: &Weights) -> Part {
             sums.run = place(from).start..place(word).end;
         }
     });
+    sums.setting = setting;
     sums
 }
 
@@ -243,8 +246,9 @@ const SKELETON: [Classes; 9] = [
     MODAL,
 ];
 
-/// Hands each feature of a sentence to `emit`, with the word it ends at; features of the whole have none.
-fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, Option<usize>)) {
+/// Hands each feature of a sentence to `emit`, with the word it ends at; features of the whole have none. Gives the
+/// [`setting`], which is one of them.
+fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, Option<usize>)) -> u64 {
     let result = sentence.channel == Channel::Result;
     let mut last = WordHash::START;
     let mut met = 0_u64;
@@ -346,6 +350,7 @@ fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, 
     });
     emit(slot(9, skeleton << 1 | u64::from(result)), None);
     emit(slot(10, sentence.channel as u64), None);
+    setting
 }
 
 /// Themes of a sentence so far.

@@ -12,9 +12,8 @@ use crate::integrity::signals::{Reads, Signal};
 struct Outcome {
     /// What the offsets are counted from.
     start: usize,
-    /// Where its first word stands and what stands around it.
+    /// Where its first word stands.
     first: usize,
-    setting: u64,
     part: Part,
     fired: Vec<(Signal, f64, Range<usize>)>,
 }
@@ -83,7 +82,6 @@ impl Reads for Judging<'_> {
             Outcome {
                 start: 0,
                 first,
-                setting: setting(self.text, first),
                 part: self.wording.part(sentence, &fired),
                 fired: fired
                     .into_iter()
@@ -123,7 +121,7 @@ impl Reads for Judging<'_> {
             }
             Kept::Judged(outcome) => {
                 let by = start - outcome.start;
-                let same = setting(self.text, outcome.first + by) == outcome.setting;
+                let same = setting(self.text, outcome.first + by) == outcome.part.setting;
                 if same {
                     self.judge(outcome, by);
                 }
