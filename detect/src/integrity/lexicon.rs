@@ -8,7 +8,6 @@ mod english;
 mod other;
 mod themes;
 
-use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -411,7 +410,7 @@ fn known(words: &[(WordHash, Classes)], pairs: &[(WordHash, WordHash, Classes)])
         }
     }
     for (hash, number) in themes {
-        if let Some(entry) = table.entry(hash) {
+        if let Some(entry) = table.entry(hash).filter(|entry| entry.theme == 0) {
             entry.theme = number;
         }
     }
@@ -426,9 +425,8 @@ fn known(words: &[(WordHash, Classes)], pairs: &[(WordHash, WordHash, Classes)])
     table
 }
 
-/// Theme numbers by word, from 1; a word belongs to the theme that lists it first.
+/// Theme numbers by word, from 1, English ones first; a word belongs to the theme that comes first.
 fn themes() -> Vec<(WordHash, u16)> {
-    let mut seen = HashSet::new();
     let mut words = Vec::new();
     let english = |line: &'static str| line.split('|').next().unwrap_or_default();
     let foreign = |line: &'static str| line.split('|').nth(1).unwrap_or_default();
@@ -436,15 +434,10 @@ fn themes() -> Vec<(WordHash, u16)> {
         for (number, line) in (1_u16..).zip(themes::THEMES) {
             let list = if own { english(line) } else { foreign(line) };
             for word in list.split_whitespace() {
-                let mut forms = vec![super::words::fold(word)];
+                words.push((WordHash::of(&super::words::fold(word)), number));
                 if own {
-                    forms.extend(inflect(word).into_iter().map(|f| f.0));
-                }
-                for form in forms {
-                    let hash = WordHash::of(&form);
-                    if seen.insert(hash.0) {
-                        words.push((hash, number));
-                    }
+                    let forms = inflect(word).into_iter();
+                    words.extend(forms.map(|form| (WordHash::of(&form.0), number)));
                 }
             }
         }
@@ -477,24 +470,25 @@ fn inflect(base: &str) -> Vec<(String, Classes)> {
         .iter()
         .any(|end| base.ends_with(end));
     let third = match base.strip_suffix('y').filter(|_| consonant_y) {
-        Some(root) => format!("{root}ies"),
-        None if sibilant => format!("{base}es"),
-        None => format!("{base}s"),
+        Some(root) => [root, "ies"].concat(),
+        None if sibilant => [base, "es"].concat(),
+        None => [base, "s"].concat(),
     };
     let past = match base.strip_suffix('y').filter(|_| consonant_y) {
-        Some(root) => format!("{root}ied"),
-        None => format!("{stem}ed"),
+        Some(root) => [root, "ied"].concat(),
+        None => [stem, "ed"].concat(),
     };
-    let mut forms = vec![(third, THIRD), (past, PAST), (format!("{stem}ing"), ING)];
+    let mut forms = vec![(third, THIRD), (past, PAST), ([stem, "ing"].concat(), ING)];
     // Short vowel and one consonant: the consonant may double (drop, dropped).
-    let letters: Vec<char> = base.chars().rev().take(3).collect();
-    if let [last, vowel, before] = letters.as_slice()
-        && !"aeiouwxyhs".contains(*last)
-        && "aeiou".contains(*vowel)
-        && !"aeiou".contains(*before)
+    let mut letters = base.chars().rev();
+    if let (Some(last), Some(vowel), Some(before)) = (letters.next(), letters.next(), letters.next())
+        && !"aeiouwxyhs".contains(last)
+        && "aeiou".contains(vowel)
+        && !"aeiou".contains(before)
     {
-        forms.push((format!("{base}{last}ed"), PAST));
-        forms.push((format!("{base}{last}ing"), ING));
+        let last = last.encode_utf8(&mut [0; 4]).to_owned();
+        forms.push(([base, &last, "ed"].concat(), PAST));
+        forms.push(([base, &last, "ing"].concat(), ING));
     }
     forms
 }

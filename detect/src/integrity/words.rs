@@ -184,6 +184,9 @@ fn gate_languages(text: &str, words: &mut [Word]) {
 
 /// Folds a word for look-up: lower case, no diacritics, no apostrophes.
 pub(super) fn fold(word: &str) -> String {
+    if word.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return word.to_ascii_lowercase();
+    }
     word.nfkd()
         .filter(|c| !is_combining_mark(*c) && !matches!(c, '\'' | '’'))
         .flat_map(char::to_lowercase)
