@@ -1,4 +1,4 @@
-//! `relay-bench PROGRAMS [--peer COMMAND...]`: what `kams wrap` adds to a call, beside the floors and another guard.
+//! `relay-bench PROGRAMS [--only NAME] [--peer COMMAND...]`: what `kams wrap` adds to a call, beside the floors and another guard.
 //! PROGRAMS is the folder with `kams`. As root also what a relay adds that the daemon injects. Roles that it starts itself
 //! in: `serve`, `copy COMMAND`, `inspect COMMAND`, `agent COMMAND`.
 #![forbid(unsafe_code)]
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
         Some("inspect") => floor::inspect(rest),
         Some("agent") => remote::agent(rest),
         Some(programs) => run(Path::new(programs), rest),
-        None => bail!("usage: relay-bench PROGRAMS [--peer COMMAND...]"),
+        None => bail!("usage: relay-bench PROGRAMS [--only NAME] [--peer COMMAND...]"),
     }
 }
 
@@ -93,6 +93,10 @@ fn run(programs: &Path, rest: &[String]) -> Result<()> {
         relay("inspecting floor", &[&own, "inspect"]),
         relay("kams, enforcing", &wrap),
     ];
+    let (only, rest) = match rest {
+        [option, name, rest @ ..] if option == "--only" => (Some(name), rest),
+        rest => (None, rest),
+    };
     if let Some((_, peer)) = rest.split_first() {
         let peer: Vec<&str> = peer.iter().map(String::as_str).collect();
         relays.push(relay("peer guard", &peer));
@@ -110,6 +114,7 @@ fn run(programs: &Path, rest: &[String]) -> Result<()> {
             },
         });
     }
+    relays.retain(|relay| only.is_none_or(|name| relay.name.contains(name.as_str())));
     let cpus = sched_getaffinity(None)?;
     for pinned in [true, false] {
         if pinned {
