@@ -422,6 +422,13 @@ impl Kams {
         Ok(())
     }
 
+    /// Nobody follows the events any more: what they cost their reader is not measured.
+    pub fn unfollowed(&mut self) -> Result<()> {
+        self.follower.kill()?;
+        self.follower.wait()?;
+        Ok(())
+    }
+
     /// Stops the daemon as a service manager would, and returns how it ended and the end of its log.
     pub fn stop(mut self) -> Result<(ExitStatus, String)> {
         self.signal(rustix::process::Signal::TERM)?;
