@@ -435,7 +435,7 @@ impl Kams {
         let status = wait(&mut self.daemon, STOP)?;
         let log = self.log();
         ensure!(
-            wait(&mut self.follower, STOP)?.is_some(),
+            self.follower.try_wait()?.is_some() || wait(&mut self.follower, STOP)?.is_some(),
             "the follower outlives the daemon"
         );
         Ok((
