@@ -30,6 +30,9 @@ const READY_THERE: u8 = b'+';
 const READY_HERE: u8 = b'-';
 /// How long the daemon waits for the pool's answer. A worker is ready, so it takes microseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long nothing is asked for before idle workers are started anew: starting one takes the processor from the server
+/// that just got another.
+const CALM: Duration = Duration::from_millis(20);
 /// How often ended workers are looked for.
 const REAP: Duration = Duration::from_secs(1);
 
@@ -211,14 +214,21 @@ pub fn serve(socket: &OwnedFd, program: &Path, group: Option<&Path>) -> io::Resu
     let mut ready = VecDeque::new();
     let mut serving: Vec<Child> = Vec::new();
     let mut buffer = vec![0; PACKET];
+    while ready.len() < READY {
+        ready.push_back(worker(program)?);
+    }
     loop {
-        while ready.len() < READY {
+        if ready.is_empty() {
             ready.push_back(worker(program)?);
         }
-        let readable = wait(&[socket.as_fd()], Some(REAP))?;
+        let calm = if ready.len() < READY { CALM } else { REAP };
+        let readable = wait(&[socket.as_fd()], Some(calm))?;
         serving.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_)) | Err(_)));
         ready.retain_mut(|worker: &mut Worker| !matches!(worker.process.try_wait(), Ok(Some(_)) | Err(_)));
         if readable.first() != Some(&true) {
+            if ready.len() < READY {
+                ready.push_back(worker(program)?);
+            }
             continue;
         }
         let (length, fds) = match wire::receive(socket.as_fd(), &mut buffer) {
