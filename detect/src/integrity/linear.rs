@@ -65,10 +65,11 @@ use super::lexicon::{
 };
 use super::sentence::{Channel, Seen, Sentence};
 use super::signals::{self, Signal};
+use super::words::Word;
 use crate::text::reveal;
 
 /// Number of weights.
-pub const SIZE: usize = 1 << 17;
+pub const SIZE: usize = 1 << 19;
 /// What one step of a stored weight (one signed byte) is worth.
 pub const STEP: f32 = 1.0 / 32.0;
 /// Windows with fewer features than this are scaled as if they had as many.
@@ -213,6 +214,8 @@ fn part(sentence: &Sentence<'_>, fired: &Fired, weights: &Weights) -> Part {
 const DOING: Classes = IGNORE | BYPASS | SEND | INSERT | SHOW | READ | EXEC | ACT | TELL | FOLLOW | COVERT;
 const FORMS: Classes = FOREIGN | THIRD | PAST | ING | BASE;
 const STEM: usize = 5;
+/// Above the numbers of names of all classes.
+const THEMES_FROM: u64 = 1 << 17;
 /// Words with a class that are further apart than this are no neighbours.
 const NEAR: usize = 6;
 /// Most classes of a word that make pairs with those of its neighbour.
@@ -238,6 +241,7 @@ fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, 
     let mut forms: [Classes; 5] = [0; 5];
     let mut neighbour: Option<(usize, Classes)> = None;
     let mut themes = Themes::default();
+    let mut general = General::default();
     for (i, word) in sentence.words.iter().enumerate() {
         let named = word.is(DEST | IDENT | PATH | FOREIGN) || word.hash == WordHash::START;
         if named {
@@ -263,6 +267,9 @@ fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, 
         }
         let classes = word.classes & !(FORMS | AND | THIS);
         let theme = if named { 0 } else { LEXICON.theme(word.hash) };
+        if let Some(pair) = general.next(word, theme, named) {
+            emit(slot(18, pair), Some(i));
+        }
         if theme != 0 {
             themes.emit(sentence, i, theme, &mut emit);
         }
@@ -331,6 +338,35 @@ fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, 
     });
     emit(slot(9, skeleton << 1 | u64::from(result)), None);
     emit(slot(10, sentence.channel as u64), None);
+}
+
+/// The last word, or what stands for it: pairs such as "put the (kind of document)" and "in (identifier)" hold for
+/// many wordings.
+#[derive(Default)]
+struct General {
+    last: Option<(u64, bool)>,
+}
+
+impl General {
+    /// Number of the pair that `word` makes with the one before it, unless both are words that stand for themselves.
+    fn next(&mut self, word: &Word, theme: u64, named: bool) -> Option<u64> {
+        // Names come first, then themes; hashes of words are far above both.
+        let (stands, plain) = if word.is(DEST) {
+            (1, false)
+        } else if word.is(IDENT) {
+            (2, false)
+        } else if word.is(PATH) {
+            (3, false)
+        } else if theme != 0 {
+            (THEMES_FROM + theme, false)
+        } else if named {
+            (4 + (word.classes & 0xFFFF), false)
+        } else {
+            (word.hash.value(), true)
+        };
+        let before = self.last.replace((stands, plain))?;
+        (!(plain && before.1)).then_some(before.0.rotate_left(23) ^ stands)
+    }
 }
 
 /// Themes of a sentence so far.
