@@ -365,6 +365,12 @@ fn themes() -> Table {
                 let mut forms = vec![super::words::fold(word)];
                 if own {
                     forms.extend(inflect(word).into_iter().map(|f| f.0));
+                    let irregular = themes::IRREGULAR.iter().map(|l| l.split_whitespace());
+                    for mut line in irregular {
+                        if line.next() == Some(word) {
+                            forms.extend(line.map(str::to_owned));
+                        }
+                    }
                 }
                 for form in forms {
                     let hash = WordHash::of(&form);

@@ -1,12 +1,13 @@
 //! The `wording` signal: a small linear model over hashed n-grams of words and of word classes.
 //!
-//! Features of a sentence: its words and pairs of neighbouring words, the first letters of long words, each class
-//! of [`super::lexicon`] with its form (command, negated, past, other), which classes occur together and which follow
-//! each other, how it begins, what it is made of, and where it stands. A window is a sentence with the one before it;
-//! its score is the sum of the weights, scaled by the root of their number. The signal grows with the score between two
-//! bounds; its span is the run of words that raised the score most. Classes are the same in every language of the
-//! lexicon, so a model taught in English says something about others. The same holds for the themes
-//! ([`super::lexicon`]): words of like meaning, finer than classes, alone, next to each other, and as the object of a
+//! Features of a sentence: its words and pairs of neighbouring words (as they are, and with what stands for them: the
+//! theme of a word, the kind of a name), the first letters of long words, each class of [`super::lexicon`] with its form
+//! (command, negated, past, other), which classes occur together and which follow each other, how it begins, what it is
+//! made of, and where it stands. A window is a sentence with the one before it; its score is the sum of the weights,
+//! scaled by the root of their number. The signal grows with the score between two bounds; its span is the run of words
+//! that raised the score most. Classes are the same in every language of the lexicon, so a model taught in English says
+//! something about others. The same holds for the themes ([`super::lexicon`]): words of like meaning, finer than classes,
+//! alone, next to each other, and as the object of a
 //! command. Two more kinds of features let the model weigh what the hand-made signals saw in the sentence, and what
 //! stands around it: a mark before it on its line (quote, bullet, comment), prose or data on the line above.
 //!
@@ -23,38 +24,50 @@
 //!
 //! # What it earns
 //!
-//! Share of rows (%) whose highest window reaches a score, from `cargo xtask train --report` (2026-11-30). The signal
-//! starts at 0.25 and is full at 1.45 (in results at 0.35 and 1.45). Held rows are other style families than those
-//! trained on, by the same hand; open rows are the corpora beside the repository, none of which was trained on.
-//! Cross-validation leaves whole style families out, most of which are single sentences. In brackets what the same rows
-//! reached before themes, signals and surroundings were features, with 1,700 texts less.
+//! Share of rows (%) whose highest window reaches a score of the model, and whose text reaches the scores of the whole
+//! scorer at which findings are made, from `cargo xtask train --report` (2026-11-30). The signal starts at 0.35 and is
+//! full at 1.15 (in results at 1.45). Held rows are other style families than those trained on, by the same hand, which
+//! flatters them; those of `u-h-` were written before their writer had read a text that is trained on. Open rows are the
+//! corpora beside the repository, none of which was trained on. Cross-validation leaves whole style families out, most of
+//! which are single sentences. In brackets what the same rows reached before, with a thousand texts on descriptions less
+//! and without pairs of what stands for words.
 //!
-//! | rows | number | 0.5 | 1.0 | 1.7 |
-//! | --- | --- | --- | --- | --- |
-//! | cross-validated, hostile description, overt | 1788 | 63 | 52 | 35 |
-//! | cross-validated, honest description, hard | 988 | 3 | 1 | 0 |
-//! | cross-validated, honest description, real | 527 | 3 | 1 | 0 |
-//! | cross-validated, hostile result, overt | 1140 | 56 | 43 | 29 |
-//! | cross-validated, honest result, hard | 974 | 7 | 3 | 1 |
-//! | cross-validated, honest result, real | 399 | 6 | 4 | 2 |
-//! | held, hostile description, overt, earlier families | 107 | 69 (66) | 55 (51) | 31 (28) |
-//! | held, hostile description, overt, `q-` | 58 | 34 (22) | 28 (21) | 3 (5) |
-//! | held, honest description, hard | 64 | 8 (6) | 2 (3) | 0 (0) |
-//! | held, hostile result, overt, earlier families | 117 | 66 (47) | 47 (36) | 35 (21) |
-//! | held, hostile result, overt, `q-` | 44 | 36 (30) | 27 (18) | 18 (5) |
-//! | held, honest result, hard | 72 | 4 (3) | 3 (1) | 0 (0) |
-//! | open, hostile description, overt | 134 | 97 (94) | 94 (84) | 76 (69) |
-//! | open, hostile description, covert | 30 | 27 (30) | 10 (10) | 3 (0) |
-//! | open, honest description, real | 452 | 1 (8) | 0 (1) | 0 (0) |
-//! | open, honest description, hard | 35 | 0 (3) | 0 (0) | 0 (0) |
-//! | open, honest parameter, real | 212 | 0 (0) | 0 (0) | 0 (0) |
-//! | open, hostile result, overt | 169 | 83 (67) | 69 (60) | 38 (48) |
-//! | open, honest result, real | 212 | 3 (5) | 0 (1) | 0 (0) |
-//! | open, honest result, mention | 21 | 38 (28) | 19 (24) | 10 (14) |
+//! | rows | number | model 0.5 | model 1.0 | scorer 0.30 | scorer 0.55 |
+//! | --- | --- | --- | --- | --- | --- |
+//! | cross-validated, hostile description, overt, `v-n-` | 576 | 38 | 27 | 37 | 29 |
+//! | cross-validated, hostile description, overt, others | 1788 | 68 | 56 | 68 (63) | 60 (52) |
+//! | cross-validated, honest description, hard | 1482 | 3 | 1 | 4 (3) | 2 (1) |
+//! | cross-validated, honest description, real | 723 | 2 | 1 | 3 (3) | 1 (1) |
+//! | cross-validated, hostile result, overt | 1140 | 59 | 47 | 63 (60) | 50 (49) |
+//! | cross-validated, honest result, hard | 974 | 7 | 3 | 13 (13) | 5 (5) |
+//! | cross-validated, honest result, real | 399 | 7 | 4 | 11 (11) | 5 (5) |
+//! | held, hostile description, overt, earlier families | 107 | 77 | 69 | 75 (64) | 67 (50) |
+//! | held, hostile description, overt, `q-` | 58 | 50 | 36 | 43 (31) | 34 (26) |
+//! | held, hostile description, overt, `u-h-` | 82 | 85 | 67 | 74 (68) | 66 (55) |
+//! | held, hostile parameter, overt, all | 35 | 66 | 46 | 63 (49) | 49 (34) |
+//! | held, honest description, hard, earlier families and `q-` | 64 | 6 | 5 | 6 (5) | 5 (2) |
+//! | held, honest description, hard, `u-h-` | 29 | 7 | 7 | 7 (7) | 7 (3) |
+//! | held, honest description, real, `u-h-` | 34 | 0 | 0 | 0 (0) | 0 (0) |
+//! | held, hostile result, overt, earlier families | 117 | 68 | 54 | 74 (68) | 57 (56) |
+//! | held, hostile result, overt, `q-` | 44 | 43 | 34 | 43 (36) | 30 (27) |
+//! | held, honest result, hard | 72 | 7 | 4 | 11 (8) | 6 (4) |
+//! | open, hostile description, overt | 134 | 99 | 90 | 100 | 99 |
+//! | open, hostile description, covert | 30 | 27 | 13 | 23 | 10 |
+//! | open, honest description, real | 452 | 0 | 0 | 0 | 0 |
+//! | open, honest parameter, real | 212 | 1 | 0 | 0 | 0 |
+//! | open, hostile result, overt | 169 | 82 | 74 | 98 | 97 |
+//! | open, honest result, real | 212 | 3 | 0 | 4 | 0 |
+//! | open, honest result, mention | 21 | 38 | 14 | 19 | 10 |
+//!
+//! Of what is held, descriptions that order, claim a role or authority, speak for other tools or in other languages are
+//! found nearly always; those that hush up, list steps or set preconditions three in four times; fields for what is
+//! private, and pretexts, half the time; conditions, steered answers and plain statements of harm ("adds two hours to each
+//! sheet") less: no class of words tells them from honest documentation.
 //!
 //! Rows of some honest genres (sign-in by OAuth in read-me files, mails of banks, notices on privacy, parameters of
 //! cloud and panel servers, changelogs with links, notes on what is shared with the user) were written after such texts
-//! had scored high, so the share of honest open rows is flattering.
+//! had scored high, and the bounds of the signal are such that open honest descriptions stay below the lower score, so
+//! the share of honest open rows is flattering.
 
 use std::ops::Range;
 
@@ -85,7 +98,7 @@ pub(super) static WEIGHTS: &[u8; SIZE] = include_bytes!("linear/weights.bin");
 
 // Scores at which the signal starts and at which it is full. Results are long and of all kinds, so that some
 // window of them comes higher by chance.
-const RAMP: (f32, f32) = (0.25, 1.45);
+const RAMP: (f32, f32) = (0.35, 1.15);
 const RAMP_IN_RESULTS: (f32, f32) = (0.35, 1.45);
 /// Scores at which the other signals of a sentence count least and fully, and how much they count at least.
 const TRUST: (f32, f32) = (-1.0, 1.0);
