@@ -8,6 +8,7 @@ mod english;
 mod other;
 mod themes;
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -430,14 +431,20 @@ fn themes() -> Vec<(WordHash, u16)> {
     let mut words = Vec::new();
     let english = |line: &'static str| line.split('|').next().unwrap_or_default();
     let foreign = |line: &'static str| line.split('|').nth(1).unwrap_or_default();
+    let irregular: HashMap<_, _> = themes::IRREGULAR
+        .iter()
+        .filter_map(|line| line.split_once(' '))
+        .collect();
     for own in [true, false] {
         for (number, line) in (1_u16..).zip(themes::THEMES) {
             let list = if own { english(line) } else { foreign(line) };
             for word in list.split_whitespace() {
                 words.push((WordHash::of(&super::words::fold(word)), number));
                 if own {
-                    let forms = inflect(word).into_iter();
-                    words.extend(forms.map(|form| (WordHash::of(&form.0), number)));
+                    let regular = inflect(word).into_iter().map(|form| WordHash::of(&form.0));
+                    let forms = irregular.get(word).copied().unwrap_or_default();
+                    let forms = forms.split_whitespace().map(WordHash::of);
+                    words.extend(regular.chain(forms).map(|hash| (hash, number)));
                 }
             }
         }

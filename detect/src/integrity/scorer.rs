@@ -38,8 +38,8 @@ pub struct Score {
 
 // What was decoded counts a little less than what was said openly; that it was encoded counts by itself.
 const DECODED: f64 = 0.9;
-// Signals that stand further apart than this (bytes) have nothing to do with each other.
-const REACH: usize = 800;
+// Signals that stand further apart than a paragraph (bytes) have nothing to do with each other.
+const REACH: usize = 300;
 // Below this a hit is noise.
 const FAINTEST: f64 = 0.01;
 

@@ -195,3 +195,20 @@ pub(super) const THEMES: &[&str] = &[
     "i me my mine | ich mich mir mein je moi mon mes yo mi mis io mio mia eu meu minha я мне мой",
     "they them their he she him her his | sie ihnen er ils elles leur ellos ellas loro eles elas они им",
 ];
+
+/// Irregular forms: base, then its forms. They are in the theme of the base.
+#[rustfmt::skip]
+pub(super) const IRREGULAR: &[&str] = &[
+    "tell told", "say said", "send sent", "give gave given", "take took taken taking", "bring brought", "go went gone",
+    "write wrote written writing", "keep kept", "leave left leaving", "find found", "get got gotten getting",
+    "make made making", "know knew known", "see saw seen", "hear heard", "hide hid hidden hiding", "sell sold",
+    "buy bought", "pay paid", "spend spent", "steal stole stolen", "speak spoke spoken", "show shown", "do did done",
+    "think thought", "forget forgot forgotten", "lose lost", "hold held", "hand handed", "put putting", "set setting",
+    "run ran running", "begin began begun", "choose chose chosen", "lend lent", "feed fed", "teach taught", "mean meant",
+    "let letting", "read reading", "withhold withheld", "override overrode overridden", "withdraw withdrew withdrawn",
+    "drive drove driven", "slip slipped", "swap swapped", "stop stopped", "drop dropped", "ship shipped", "copy copied",
+    "reply replied", "carry carried", "notify notified", "verify verified", "supply supplied", "person persons",
+    "agree agreed agreeing", "understand understood", "become became", "feel felt", "fall fell fallen", "sleep slept",
+    "eat ate eaten", "wear wore worn", "break broke broken", "swear swore sworn", "lie lied lying", "draw drew drawn",
+    "throw threw thrown", "grow grew grown", "sing sang sung", "win won", "fly flew flown", "rise rose risen",
+];

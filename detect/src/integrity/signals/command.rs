@@ -548,8 +548,9 @@ pub(super) fn coercion(s: &Sentence<'_>) -> Option<Seen> {
     let threat = s
         .places(FAIL)
         .find(|i| s.any(NEG) || s.before(*i, 6, WHEN | MODAL).is_some());
+    // Honest notes shout and warn too, so this is never sure of itself.
     match (shouted, threat) {
-        (Some(a), Some(b)) => Seen::new(1.0, a, b),
+        (Some(a), Some(b)) => Seen::new(0.7, a, b),
         (Some(a), None) => Seen::new(0.4, a, a),
         (None, Some(b)) => Seen::new(0.5, b, b),
         (None, None) => None,

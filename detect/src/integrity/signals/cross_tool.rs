@@ -11,7 +11,11 @@ const DOING: u64 = READ | SEND | INSERT | SHOW | EXEC | ACT;
 
 /// Rules for other servers or all tools.
 pub(super) fn servers(s: &Sentence<'_>) -> Option<Seen> {
-    let i = s.places(OTHER).find(|i| s.after(*i, 2, TOOL).is_some())?;
+    // "See other tools" refers to their documentation.
+    let i = s.places(OTHER).find(|i| {
+        let referred = *i > 0 && s.spelled(*i - 1).eq_ignore_ascii_case("see");
+        s.after(*i, 2, TOOL).is_some() && !referred
+    })?;
     let ordered = s
         .commands(DOING)
         .find(|c| c.1 >= 0.9 && (c.0 < i || c.0 < s.clause_end(i, 20) || s.any(BEFORE)));
