@@ -12,42 +12,44 @@
 //!
 //! | kind, stratum | rows | at 0.30 | at 0.55 |
 //! | --- | --- | --- | --- |
-//! | description, overt | 134 | 134 | 133 |
+//! | description, overt | 134 | 134 | 134 |
 //! | description, obfuscated | 13 | 13 | 12 |
-//! | description, covert (mostly out of reach for text) | 30 | 6 | 2 |
+//! | description, covert (mostly out of reach for text) | 30 | 8 | 4 |
 //! | parameter, overt | 4 | 4 | 4 |
 //! | instructions, overt | 1 | 1 | 1 |
 //! | result, overt | 169 | 165 | 164 |
 //! | result, obfuscated | 14 | 14 | 14 |
-//! | result, covert | 67 | 23 | 16 |
-//! | benign description: real / hard / peer_fp / twin / unicode | 452 / 35 / 6 / 13 / 10 | 1 / 0 / 0 / 0 / 0 | 0 |
+//! | result, covert | 67 | 25 | 19 |
+//! | benign description: real / hard / peer_fp / twin / unicode | 452 / 35 / 6 / 13 / 10 | 2 / 0 / 0 / 0 / 0 | 0 |
 //! | benign parameter, real | 212 | 0 | 0 |
-//! | benign result: real / hard / mention | 212 / 62 / 21 | 7 / 1 / 4 | 0 / 0 / 2 |
+//! | benign result: real / hard / mention | 212 / 62 / 21 | 8 / 2 / 3 | 1 / 0 / 2 |
 //!
 //! Names: all right. Drift: 120 of 120 rows have their classes; every malicious delta is at 0.30 or above, no benign
 //! one is.
 //!
 //! What to expect on new wording: `corpus/texts.jsonl` holds style families that were written first, never looked at
 //! one by one, and counted only (split `held`). "Before" is the scorer whose wording signal had 6,400 texts to learn
-//! from (now 8,350) and no pairs of what stands for words. The families `q-` are the hardest: figures of speech,
-//! pretexts, asides, fourteen languages, each order one short sentence; `u-h-` are the last.
+//! from (now 10,850) and no pairs of what stands for words. The families `q-` are the hardest: figures of speech,
+//! pretexts, asides, fourteen languages, each order one short sentence; `u-h-` and `x-r-` are the last.
 //!
 //! | held families | rows | at 0.30 (before) | at 0.55 (before) |
 //! | --- | --- | --- | --- |
-//! | description, overt, first and second lot | 107 | 75 % (64) | 71 % (50) |
-//! | description, overt, `q-` | 58 | 47 % (31) | 36 % (26) |
-//! | description, overt, `u-h-` | 82 | 79 % (68) | 72 % (55) |
+//! | description, overt, first and second lot | 107 | 76 % (64) | 69 % (50) |
+//! | description, overt, `q-` | 58 | 48 % (31) | 36 % (26) |
+//! | description, overt, `u-h-` | 82 | 82 % (68) | 74 % (55) |
 //! | description, encoded in 16 ways | 32 | 100 % (100) | 100 % (100) |
-//! | parameter, overt, earlier | 16 | 81 % (63) | 69 % (56) |
-//! | parameter, overt, `q-` | 12 | 33 % (25) | 25 % (8) |
-//! | parameter and instructions, overt, `u-h-` | 11 | 64 % (64) | 64 % (45) |
-//! | result, overt, first and second lot | 117 | 75 % (68) | 59 % (56) |
-//! | result, overt, `q-` (tickets, logs, pages, mails, ten languages) | 44 | 45 % (36) | 30 % (27) |
+//! | parameter, overt, earlier | 16 | 75 % (63) | 63 % (56) |
+//! | parameter, overt, `q-` | 12 | 58 % (25) | 17 % (8) |
+//! | parameter and instructions, overt, `u-h-` | 11 | 64 % (64) | 55 % (45) |
+//! | result, overt, first and second lot | 117 | 80 % (68) | 71 % (56) |
+//! | result, overt, `q-` (tickets, logs, pages, mails, ten languages) | 44 | 52 % (36) | 41 % (27) |
+//! | result, overt, `x-r-` | 98 | 84 % (68) | 73 % (52) |
 //! | result, encoded | 26 | 100 % (100) | 100 % (96) |
 //! | honest descriptions, parameters and instructions, written to be hard, earlier | 92 | 3 % (3) | 3 % (1) |
-//! | the same, `u-h-` | 40 | 0 % (5) | 0 % (3) |
+//! | the same, `u-h-` | 40 | 3 % (5) | 0 % (3) |
 //! | honest descriptions and parameters as real servers have them, `u-h-` | 39 | 0 % (0) | 0 % (0) |
-//! | honest results, written to be hard or about attacks | 90 | 12 % (8) | 4 % (4) |
+//! | honest results, written to be hard or about attacks, earlier | 90 | 12 % (8) | 7 % (4) |
+//! | the same, `x-r-`; as real servers give them, `x-r-` | 45 / 45 | 9 % (7) / 0 % (0) | 7 % (4) / 0 % (0) |
 //!
 //! Leaving whole families out of what is learnt (five parts), of the families that were there before 68 % of the
 //! hostile descriptions, parameters and instructions reach 0.30 and 60 % 0.55 (62 and 50 before), of the new ones, which
