@@ -18,5 +18,6 @@ pub mod netbox;
 pub mod planted;
 pub mod processes;
 pub mod relay_bench;
+pub mod service;
 pub mod stage;
 pub mod wire;
