@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 /// Name of the file, in the state folder.
 const FILE: &str = "kamsd.lock";
 /// How long a daemon that was just killed may take to go: its worker ends by itself then.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two tries.
 const BETWEEN: Duration = Duration::from_millis(50);
 

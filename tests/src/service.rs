@@ -26,7 +26,7 @@ const SLICE: &str = "kams-relays.slice";
 /// The agents' user; not root.
 const USER: u32 = 1000;
 /// How long the service may take, in an emulated guest.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// What the daemon is told on top of the sample configuration.
 const CONFIG: &str = "mode: enforce
