@@ -112,7 +112,7 @@ fn alone(config: &Config) -> Result<Alone, AloneError> {
 /// Lets go what a daemon that has died has left: held processes, and, without `keep_blocks`, servers that are cut off the
 /// network, unless a service manager says that another daemon follows. Of a daemon that lives nothing is let go.
 pub fn heal_after(config: &Config, keep_blocks: bool) {
-    let _alone = match Alone::take(&config.state_dir, alone::PATIENCE) {
+    let alone = match Alone::take(&config.state_dir, alone::PATIENCE) {
         Ok(alone) => Some(alone),
         // Then it cannot be known, and nobody can have started.
         Err(AloneError::Io { .. }) => None,
@@ -132,6 +132,9 @@ pub fn heal_after(config: &Config, keep_blocks: bool) {
     heal(&name);
     if !keep_blocks && !is_to_follow() {
         heal_network(&name);
+    }
+    if alone.is_some() {
+        unpin(&name);
     }
 }
 

@@ -1,11 +1,11 @@
 //! A second daemon on the state folder of one that runs: it is refused, and the first one notices nothing.
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use kams_tests::kams::Kams;
-use kams_tests::stage::Stage;
+use kams_tests::stage::{Run, Stage};
 use libtest_mimic::Trial;
 use serde_json::json;
 
@@ -17,8 +17,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
     vec![
         context.with_kams("enforce::second-daemon", |context| {
             beside(context, |kams| {
-                let output = second(kams, &kams.config().to_string_lossy(), &[])?;
-                refused(&output)
+                refused(&second(kams, &kams.config().to_string_lossy(), &[])?)
             })
         }),
         context.with_kams("enforce::second-daemon-with-other-sockets", |context| {
@@ -31,37 +30,33 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
                     folder.path().join("kams.sock").display(),
                 );
                 std::fs::write(&config, text)?;
-                let output = second(kams, &config.to_string_lossy(), &[])?;
-                refused(&output)
+                refused(&second(kams, &config.to_string_lossy(), &[])?)
             })
         }),
         context.with_kams("enforce::second-daemon-then-both-killed", names_stay),
         context.with_kams("enforce::healing-beside-a-daemon-that-runs", |context| {
             beside(context, |kams| {
-                let output = second(kams, &kams.config().to_string_lossy(), &["--heal"])?;
-                let said = String::from_utf8_lossy(&output.stderr);
-                ensure!(output.status.success() && said.contains("kamsd runs"), "{said}");
+                let run = second(kams, &kams.config().to_string_lossy(), &["--heal"])?;
+                ensure!(run.status.success() && run.stderr.contains("kamsd runs"), "{run:#?}");
                 Ok(())
             })
         }),
     ]
 }
 
-fn second(kams: &Kams, config: &str, words: &[&str]) -> Result<Output> {
+fn second(kams: &Kams, config: &str, words: &[&str]) -> Result<Run> {
     let mut command = Command::new(kams.programs().join("kamsd"));
-    Ok(command
+    command
         .args(["--config", config])
         .args(words)
-        .stdin(Stdio::null())
-        .output()?)
+        .stdin(Stdio::null());
+    Stage::new()?.run(&mut command)
 }
 
-fn refused(output: &Output) -> Result<()> {
-    let said = String::from_utf8_lossy(&output.stderr);
+fn refused(run: &Run) -> Result<()> {
     ensure!(
-        output.status.code() == Some(2) && said.contains("another kamsd"),
-        "{}: {said}",
-        output.status
+        run.status.code() == Some(2) && run.stderr.contains("another kamsd"),
+        "{run:#?}"
     );
     Ok(())
 }

@@ -169,7 +169,8 @@ fn first_goes_on(mut held: Held) -> Result<()> {
 
 fn second(words: &[&str]) -> Result<()> {
     let held = Held::new("first")?;
-    let output = run("kamsd", words)?;
+    // One that is not refused would go on for ever.
+    let output = run("timeout", &[&["60", "kamsd"], words].concat())?;
     refused(&held, &output)?;
     first_goes_on(held)
 }
