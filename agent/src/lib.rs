@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod alone;
 pub mod cli;
 pub mod clients;
 pub mod config;

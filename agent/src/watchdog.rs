@@ -2,7 +2,7 @@
 //!
 //! The worker holds processes for fractions of a millisecond. If it dies then, the parent lets them go at once, from
 //! the pinned map that names them, and starts another worker. Both can die together; then the service manager runs
-//! `kamsd --heal`, before the next start and after the end.
+//! `kamsd --heal`, before the next start and after the end. Nobody heals before he knows that he is alone ([`crate::alone`]).
 //!
 //! Servers that are cut off the network stay so while one worker follows another; when nobody is to follow, they are let
 //! go.
@@ -22,6 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::alone::{self, Alone, AloneError};
 use crate::config::Config;
 
 /// The hidden argument that makes a process the worker.
@@ -74,8 +75,18 @@ impl Parent {
     }
 }
 
-/// Runs workers until told to stop, or until the first one cannot start. `name` as from [`pin_name`].
-pub fn watch(name: &str) -> ExitCode {
+/// Runs workers until told to stop, or until the first one cannot start. Refuses where another daemon has the state
+/// folder.
+pub fn watch(config: &Config) -> ExitCode {
+    // Held until this process ends. Before it is, nothing that is pinned may be touched.
+    let _alone = match alone(config) {
+        Ok(alone) => alone,
+        Err(error) => {
+            complain(&format!("kamsd: {error}"));
+            return ExitCode::from(2);
+        }
+    };
+    let name = &pin_name(config);
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -92,14 +103,56 @@ pub fn watch(name: &str) -> ExitCode {
     }
 }
 
-/// Lets go whatever the map of that name holds.
-pub fn heal(name: &str) -> usize {
-    kams_host::hold::heal(&kams_host::hold::folder(name))
+fn alone(config: &Config) -> Result<Alone, AloneError> {
+    let alone = Alone::take(&config.state_dir, alone::PATIENCE)?;
+    alone.share()?;
+    Ok(alone)
 }
 
-/// Ends every block of the network that a daemon of that name has left; whether there was any.
-pub fn heal_network(name: &str) -> bool {
-    kams_host::netblock::heal(&kams_host::hold::folder(name))
+/// Lets go what a daemon that has died has left: held processes, and, without `keep_blocks`, servers that are cut off the
+/// network, unless a service manager says that another daemon follows. Of a daemon that lives nothing is let go.
+pub fn heal_after(config: &Config, keep_blocks: bool) {
+    let alone = match Alone::take(&config.state_dir, alone::PATIENCE) {
+        Ok(alone) => Some(alone),
+        // Then it cannot be known, and nobody can have started.
+        Err(AloneError::Io { .. }) => None,
+        Err(error @ AloneError::Taken { .. }) if !has_ended() => {
+            complain(&format!(
+                "kamsd runs, and lets go by itself what it holds: {error}"
+            ));
+            return;
+        }
+        // A worker that outlives its parent is stuck, and lets nothing go.
+        Err(error @ AloneError::Taken { .. }) => {
+            complain(&format!("kamsd: a worker stays behind: {error}"));
+            None
+        }
+    };
+    let name = pin_name(config);
+    heal(&name);
+    if !keep_blocks && !is_to_follow() {
+        heal_network(&name);
+    }
+    if alone.is_some() {
+        unpin(&name);
+    }
+}
+
+/// Lets go whatever the map of that name holds.
+fn heal(name: &str) {
+    let healed = kams_host::hold::heal(&kams_host::hold::folder(name));
+    if healed > 0 {
+        complain(&format!(
+            "kamsd: {healed} held processes run again, without a relay"
+        ));
+    }
+}
+
+/// Ends every block of the network that a daemon of that name has left.
+fn heal_network(name: &str) {
+    if kams_host::netblock::heal(&kams_host::hold::folder(name)) {
+        complain("kamsd: servers that were cut off may use the network again");
+    }
 }
 
 /// Nothing is held and no worker follows: what names held processes goes.
@@ -111,8 +164,13 @@ fn unpin(name: &str) {
 }
 
 /// Whether a service manager that has just seen kamsd end will start it again: it says how kamsd ended.
-pub fn is_to_follow() -> bool {
+fn is_to_follow() -> bool {
     std::env::var_os("SERVICE_RESULT").is_some_and(|result| result != "success")
+}
+
+/// Whether a service manager says that kamsd has ended.
+fn has_ended() -> bool {
+    std::env::var_os("SERVICE_RESULT").is_some()
 }
 
 /// How a worker ended.
@@ -129,20 +187,12 @@ async fn run(name: &str) -> Result<ExitCode> {
     loop {
         let started = Instant::now();
         let ended = one(&mut signals).await?;
-        let healed = heal(name);
-        if healed > 0 {
-            complain(&format!(
-                "kamsd: {healed} held processes run again, without a relay"
-            ));
-        }
-        if ended.told_to && heal_network(name) {
-            complain("kamsd: servers that were cut off may use the network again");
+        heal(name);
+        if ended.told_to {
+            heal_network(name);
         }
         if ended.told_to || (first && !ended.was_ready) {
-            // A worker that never watched may have failed because another daemon does, whose maps these are.
-            if ended.was_ready || !first {
-                unpin(name);
-            }
+            unpin(name);
             return Ok(code(ended.status));
         }
         first = false;
@@ -201,6 +251,9 @@ async fn one(signals: &mut Signals) -> Result<Ended> {
             told = signals.next() => match told {
                 Told::Stop => {
                     ended.told_to = true;
+                    // Not by the worker: for a service manager that would be the end of the whole, and it kills what goes
+                    // on after that. Without one there is nobody to tell.
+                    drop(sd_notify::notify(&[sd_notify::NotifyState::Stopping]));
                     send(&child, Signal::SIGTERM);
                     patience.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
                 }

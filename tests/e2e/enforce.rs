@@ -2,19 +2,20 @@
 
 mod clients;
 mod deaths;
-mod load;
+mod second;
 mod session;
 mod slices;
 mod slow;
 mod starts;
 mod switch;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use kams_tests::desk::Desk;
+use kams_tests::desk::{Desk, server_log};
 use kams_tests::kams::Kams;
+use kams_tests::processes;
 use kams_tests::stage::Stage;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
@@ -29,6 +30,7 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         clients::trials(context),
         switch::trials(context),
         deaths::trials(context),
+        second::trials(context),
         slices::trials(context),
     ]
     .into_iter()
@@ -127,26 +129,9 @@ fn set_tools(stage: &Stage, tools: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// A relay that serves: the process.
+/// The relays of this daemon that serve.
 fn serving(kams: &Kams) -> Result<Vec<u32>> {
-    let program = std::fs::canonicalize(kams.programs().join("kams-relay"))?;
-    let mut relays = Vec::new();
-    for entry in std::fs::read_dir("/proc")?.flatten() {
-        let link = |name: &str| std::fs::read_link(entry.path().join(name)).ok();
-        // One that waits for its task has a socket there.
-        if link("exe").is_some_and(|exe| exe == program)
-            && link("fd/0").is_some_and(|stdin| stdin == Path::new("/dev/null"))
-        {
-            relays.extend(entry.file_name().to_string_lossy().parse::<u32>());
-        }
-    }
-    Ok(relays)
-}
-
-/// Every byte that the server of a stage read and wrote, by its own record.
-fn server_log(stage: &Stage) -> Result<(Vec<u8>, Vec<u8>)> {
-    let read = |name| std::fs::read(stage.path("witness").join(name)).context("the server's record");
-    Ok((read("in")?, read("out")?))
+    processes::serving(&kams.programs().join("kams-relay"))
 }
 
 /// The text of a tool's result, which is an error or not.

@@ -217,3 +217,9 @@ impl Drop for Desk {
         }
     }
 }
+
+/// Every byte that the server of a stage read and wrote, by its own record.
+pub fn server_log(stage: &Stage) -> Result<(Vec<u8>, Vec<u8>)> {
+    let read = |name| std::fs::read(stage.path("witness").join(name)).context("the server's record");
+    Ok((read("in")?, read("out")?))
+}

@@ -3,11 +3,13 @@
 //! The guests run the very programs that were built for this machine, with the libraries they need beside them.
 
 mod apt;
+mod debian;
 mod emulator;
 mod image;
 mod kernels;
 pub(crate) mod overhead;
 mod programs;
+mod services;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -38,6 +40,10 @@ pub(crate) struct Arguments {
     /// Short-lived servers in the test of what they leave behind, instead of 1,500.
     #[arg(long)]
     churn: Option<u32>,
+    /// Run the tests of Kams as a service instead, in a guest in which systemd is the first process (kernel 6.1, unless
+    /// others are named). Takes some minutes; not part of `cargo xtask test`.
+    #[arg(long)]
+    systemd: bool,
     /// Guests at a time.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -137,7 +143,11 @@ pub(crate) fn kernel(name: &str) -> Result<Kernel> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let outcome = matrix(arguments)?;
+    let outcome = if arguments.systemd {
+        services::run(arguments)?
+    } else {
+        matrix(arguments)?
+    };
     for name in &outcome.failures {
         println!("failed: {name}");
     }

@@ -17,7 +17,7 @@ use kams_sensor_abi::hold::HoldValue;
 
 use crate::options::SensorError;
 use crate::priority::undisturbed;
-use crate::{clock, procs};
+use crate::{clock, procs, stops};
 
 /// Where BPF filesystems are mounted by convention.
 const BPF_FILESYSTEM: &str = "/sys/fs/bpf";
@@ -95,7 +95,7 @@ pub(crate) fn resume(pid: u32, start_ns: u64) -> bool {
         return false;
     };
     // Looked at after the descriptor is there: from then on the number cannot come to mean another process.
-    procs::is_alive(pid, Some(start_ns)) && pidfd_signal(&process, libc::SIGCONT).is_ok()
+    procs::is_alive(pid, Some(start_ns)) && stops::continued(pid, &process).is_ok()
 }
 
 /// Kills a process if it is still the one that started then; whether there was one.

@@ -38,6 +38,7 @@ mod recursion;
 mod ring;
 mod selftest;
 mod sensor;
+mod stops;
 mod streams;
 mod sweep;
 

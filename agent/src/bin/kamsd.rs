@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use clap::Parser;
 use kams_agent::admin::{AdminServer, Backend, Feed, Limits, MetricsServer, group_id, patiently};
+use kams_agent::alone::Alone;
 use kams_agent::config::{self, Config, LogFormat, Sources};
 use kams_agent::engine::backend::DaemonBackend;
 use kams_agent::engine::backend::calls::Ingest;
@@ -79,26 +80,23 @@ fn main() -> ExitCode {
     if arguments.check_config {
         return check(&sources);
     }
-    if arguments.heal || !arguments.worker {
-        // A configuration that is refused is the worker's to tell.
-        let config = config::load(&sources)
-            .map(|loaded| loaded.config)
-            .unwrap_or_default();
-        let name = watchdog::pin_name(&config);
-        if arguments.heal {
-            let healed = watchdog::heal(&name);
-            if healed > 0 {
-                complain(&format!(
-                    "kamsd: {healed} held processes run again, without a relay"
-                ));
-            }
-            if !arguments.keep_blocks && !watchdog::is_to_follow() && watchdog::heal_network(&name) {
-                complain("kamsd: servers that were cut off may use the network again");
-            }
-            return ExitCode::SUCCESS;
-        }
-        return watchdog::watch(&name);
+    if arguments.heal {
+        // What a refused configuration would have said is not known; the usual place is healed.
+        let config = config::load(&sources).map(|loaded| loaded.config);
+        watchdog::heal_after(&config.unwrap_or_default(), arguments.keep_blocks);
+        return ExitCode::SUCCESS;
     }
+    if !arguments.worker {
+        return match config::load(&sources) {
+            Ok(loaded) => watchdog::watch(&loaded.config),
+            Err(problems) => {
+                complain(&format!("kamsd: {problems}"));
+                ExitCode::from(2)
+            }
+        };
+    }
+    // It was started through /proc, whose name for it says nothing.
+    let _no_name_no_matter = rustix::thread::set_name(c"kamsd");
     let policy = arguments
         .policy
         .map_or_else(PolicySource::installed, PolicySource::file);
@@ -137,6 +135,8 @@ fn run(sources: &Sources, policy: &PolicySource) -> Result<()> {
     // Before anything is read that a dump could hold.
     kams_host::memory::keep_from_disk().context("core dumps cannot be switched off")?;
     let loaded = config::load(sources)?;
+    // Held until this process ends: whoever comes must know that it lives, with or without its parent.
+    let _alone = Alone::join(&loaded.config.state_dir)?;
     let policy = &policy.clone().with_mode(match loaded.config.mode {
         config::Mode::Enforce => kams_policy::Mode::Enforce,
         _ => kams_policy::Mode::Observe,
@@ -312,7 +312,6 @@ async fn serve(config: Config, rules: Policy, sources: &Sources, policy: &Policy
             }
         }
     };
-    drop(sd_notify::notify(&[sd_notify::NotifyState::Stopping]));
     drop(commands.send(Command::Stop).await);
     let engine_ended = tokio::task::spawn_blocking(move || engine.join()).await;
     stop.send_replace(true);

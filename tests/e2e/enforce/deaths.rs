@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kams_tests::desk::{Desk, hello};
 use kams_tests::kams::Kams;
+use kams_tests::load::under_load;
+use kams_tests::processes::{Stopped, children, send, state};
 use kams_tests::stage::Stage;
 use libtest_mimic::Trial;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::json;
 
-use super::load::under_load;
 use super::starts::gone;
 use super::{RELAYED, RULES, open, secret, server, serving, text};
 use crate::context::{Context, LINE_AGENT, programs};
@@ -57,31 +58,6 @@ fn daemon(context: &Context, closed: bool) -> Result<Kams> {
 
 fn kill(pid: u32) -> Result<()> {
     send(pid, Signal::KILL)
-}
-
-pub(super) fn send(pid: u32, signal: Signal) -> Result<()> {
-    Ok(kill_process(
-        Pid::from_raw(i32::try_from(pid)?).context("a process")?,
-        signal,
-    )?)
-}
-
-/// State of a process, as the kernel's letter.
-fn state(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit(") ").next()?.chars().next()
-}
-
-/// Children of all threads of a process.
-pub(super) fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>())
-        .collect()
 }
 
 /// The session goes on, is judged again, and nothing stands still.
@@ -256,13 +232,50 @@ enum Killed {
     Both,
 }
 
-/// Goes on when dropped: a test that fails leaves nothing stopped.
-pub(super) struct Stopped(pub(super) u32);
+/// A server that is held at its exec, and whoever would let it go cannot.
+pub(super) struct Held {
+    pub(super) agent: Desk,
+    /// The server's process.
+    pub(super) server: u32,
+    /// The agent's first request, which waits.
+    pub(super) request: u64,
+    /// The daemon's worker.
+    pub(super) worker: Stopped,
+}
 
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        // It may have been killed meanwhile.
-        drop(send(self.0, Signal::CONT));
+impl Held {
+    pub(super) fn new(kams: &Kams, stage: &Stage) -> Result<Self> {
+        let path = server(stage, "steady")?;
+        let mut agent = Desk::silent(stage, LINE_AGENT, &[&path.to_string_lossy()], None)?;
+        let pid = agent.agent_pid();
+        kams.wait(0, "the agent", |events| {
+            events
+                .iter()
+                .any(|event| event.event == "agent_started" && event.agent_pid == Some(pid))
+        })?;
+        let worker = kams.pid();
+        send(worker, Signal::STOP)?;
+        let worker = Stopped(worker);
+        let request = agent.post("initialize", &hello())?;
+        let start = Instant::now();
+        let server = loop {
+            if let Some(held) = children(pid).into_iter().find(|child| state(*child) == Some('T')) {
+                break held;
+            }
+            ensure!(start.elapsed().as_secs() < 10, "the server was not held");
+            // The kernel stops it and tells nobody but the worker.
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        Ok(Self {
+            agent,
+            server,
+            request,
+            worker,
+        })
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        state(self.server) == Some('T')
     }
 }
 
@@ -270,27 +283,13 @@ impl Drop for Stopped {
 fn held(context: &Context, killed: Killed) -> Result<()> {
     let mut kams = daemon(context, killed == Killed::Both)?;
     let stage = Stage::new()?;
-    let path = server(&stage, "steady")?;
-    let mut agent = Desk::silent(&stage, LINE_AGENT, &[&path.to_string_lossy()], None)?;
-    let pid = agent.agent_pid();
-    kams.wait(0, "the agent", |events| {
-        events
-            .iter()
-            .any(|event| event.event == "agent_started" && event.agent_pid == Some(pid))
-    })?;
-    let worker = kams.pid();
-    send(worker, Signal::STOP)?;
-    let frozen = Stopped(worker);
-    let id = agent.post("initialize", &hello())?;
-    let start = Instant::now();
-    let held = loop {
-        if let Some(held) = children(pid).into_iter().find(|child| state(*child) == Some('T')) {
-            break held;
-        }
-        ensure!(start.elapsed().as_secs() < 10, "the server was not held");
-        // The kernel stops it and tells nobody but the worker.
-        std::thread::sleep(Duration::from_millis(1));
-    };
+    let Held {
+        mut agent,
+        server: held,
+        request: id,
+        worker: frozen,
+    } = Held::new(&kams, &stage)?;
+    let worker = frozen.0;
     match killed {
         Killed::Worker => {
             kill(worker)?;

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use kams_tests::kams::Kams;
+use kams_tests::processes::group;
 use kams_tests::stage::Stage;
 use libtest_mimic::{Completion, Trial};
 use serde_json::json;
@@ -40,13 +41,6 @@ fn mount() -> Option<PathBuf> {
         let made = std::fs::create_dir(&probe).is_ok() && probe.join("cgroup.kill").exists();
         made & std::fs::remove_dir(&probe).is_ok()
     })
-}
-
-/// The version 2 group of a process.
-fn group(pid: u32) -> Result<String> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("0::"));
-    Ok(line.context("a group")?.to_owned())
 }
 
 /// A group that is removed at the end.

@@ -10,9 +10,9 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::deaths::{Stopped, send};
 use super::{open, serving, text};
 use crate::context::Context;
+use kams_tests::processes::{Stopped, send};
 
 /// Calls, and the bytes of each one's argument or result.
 const CALLS: usize = 300;

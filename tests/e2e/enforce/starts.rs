@@ -131,7 +131,7 @@ fn ended(context: &Context) -> Result<()> {
             .is_some_and(|said| said.contains("not-at-all")),
         "{answer}"
     );
-    for child in super::deaths::children(agent.agent_pid()) {
+    for child in kams_tests::processes::children(agent.agent_pid()) {
         gone(child)?;
     }
     drop((agent, kams));

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use kams_tests::kams::Kams;
+use kams_tests::load::under_load;
 use kams_tests::stage::Stage;
 use libtest_mimic::Trial;
 use serde_json::json;
 
-use super::load::under_load;
 use super::{RELAYED, RULES, open, secret, server_log, start, text};
 use crate::context::{Context, programs};
 

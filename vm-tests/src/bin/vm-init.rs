@@ -1,5 +1,6 @@
 //! The first process of a guest: sets the system up, runs the programs of the plan as its children, says how they
-//! ended, and ends the emulator.
+//! ended, and ends the emulator. Where another is the first process (systemd, which starts this as a service), the
+//! system is set up already.
 //!
 //! Tests are never run as this process: the kernel treats process 1 differently (signals from programs do not reach
 //! it, for one).
@@ -46,6 +47,20 @@ fn main() {
 
 /// Runs everything; returns how many programs failed.
 fn run() -> usize {
+    if std::process::id() == 1 {
+        set_up();
+    }
+    println!(
+        "vm-init: kernel {}, security modules {}, preemption {}",
+        one_line("/proc/sys/kernel/osrelease"),
+        one_line("/sys/kernel/security/lsm"),
+        one_line("/sys/kernel/debug/sched/preempt")
+    );
+    run_plan()
+}
+
+/// File systems and the loopback device.
+fn set_up() {
     for (kind, place) in MOUNTS {
         let made = std::fs::create_dir_all(place);
         let none: Option<&str> = None;
@@ -58,12 +73,9 @@ fn run() -> usize {
     if !lo.as_ref().is_ok_and(ExitStatus::success) {
         println!("vm-init: no loopback device: {lo:?}");
     }
-    println!(
-        "vm-init: kernel {}, security modules {}, preemption {}",
-        one_line("/proc/sys/kernel/osrelease"),
-        one_line("/sys/kernel/security/lsm"),
-        one_line("/sys/kernel/debug/sched/preempt")
-    );
+}
+
+fn run_plan() -> usize {
     let programs = std::fs::read_to_string(format!("/{}", plan::PATH))
         .map_err(|error| error.to_string())
         .and_then(|text| plan::read(&text).map_err(|error| error.to_string()));
@@ -102,7 +114,7 @@ fn outcome(program: &Program) -> (bool, String) {
     command
         .args(arguments)
         .env_clear()
-        .env("PATH", "/bin:/usr/bin")
+        .env("PATH", "/bin:/usr/bin:/usr/sbin")
         .env("HOME", "/tmp")
         .env("CI", "true")
         .env("RUST_BACKTRACE", "1")

@@ -105,6 +105,21 @@ impl Apt {
         Ok(added.collect())
     }
 
+    /// These packages and everything that they need, as for a system on which nothing is installed.
+    pub(super) fn closure(&self, packages: &[&str]) -> Result<Vec<String>> {
+        let mut command = self.command("apt-get");
+        command.args(["-o", "Dir::State::status=/dev/null"]);
+        let plan = output(
+            command
+                .args(["-q", "install", "--simulate", "--no-install-recommends"])
+                .args(packages),
+        )?;
+        let names = plan
+            .lines()
+            .filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next());
+        Ok(names.map(str::to_owned).collect())
+    }
+
     /// Downloads packages into a folder that holds nothing else, and returns the files.
     pub(super) fn download(&self, packages: &[String], into: &Path) -> Result<Vec<PathBuf>> {
         if into.exists() {

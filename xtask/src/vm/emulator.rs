@@ -55,19 +55,7 @@ pub(crate) fn tools(folder: &Path) -> Result<Tools> {
 }
 
 fn fetch(folder: &Path, into: &Path) -> Result<()> {
-    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let codename = release
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
-        .context("qemu comes from Debian's archive, and this system is not Debian")?;
-    let (security, updates) = (format!("{codename}-security"), format!("{codename}-updates"));
-    let suites = [
-        (Part::Main, codename),
-        (Part::Main, updates.as_str()),
-        (Part::Security, security.as_str()),
-    ];
-    // Only the suites of this system: newer ones would bring another C library.
-    let apt = Apt::open(&folder.join("apt-tools"), &suites)?;
+    let apt = of_this_release(folder)?;
     let mut packages = if has(QEMU) {
         Vec::new()
     } else {
@@ -81,4 +69,20 @@ fn fetch(folder: &Path, into: &Path) -> Result<()> {
         apt::unpack(&package, into)?;
     }
     Ok(std::fs::remove_dir_all(&downloads)?)
+}
+
+/// Packages of this system's own release: newer ones would bring another C library.
+pub(super) fn of_this_release(folder: &Path) -> Result<Apt> {
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let codename = release
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
+        .context("packages come from Debian's archive, and this system is not Debian")?;
+    let (security, updates) = (format!("{codename}-security"), format!("{codename}-updates"));
+    let suites = [
+        (Part::Main, codename),
+        (Part::Main, updates.as_str()),
+        (Part::Security, security.as_str()),
+    ];
+    Apt::open(&folder.join("apt-tools"), &suites)
 }

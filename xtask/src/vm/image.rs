@@ -62,7 +62,7 @@ pub(crate) fn write(contents: &Contents<'_>, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn folders_of<W: std::io::Write>(
+pub(super) fn folders_of<W: std::io::Write>(
     archive: &mut Archive<W>,
     made: &mut BTreeSet<String>,
     place: &str,
@@ -78,7 +78,7 @@ fn folders_of<W: std::io::Write>(
 }
 
 /// The shared libraries of a program, and the loader, by their paths on this machine. A static program has none.
-fn libraries_of(program: &Path) -> Result<Vec<String>> {
+pub(super) fn libraries_of(program: &Path) -> Result<Vec<String>> {
     let listed = Command::new("ldd")
         .arg(program)
         .output()
@@ -95,7 +95,7 @@ fn libraries_of(program: &Path) -> Result<Vec<String>> {
 }
 
 /// A program without its debugging information, which would fill the guest's memory. Other files as they are.
-fn stripped(path: &Path, archive: &Path) -> Result<Vec<u8>> {
+pub(super) fn stripped(path: &Path, archive: &Path) -> Result<Vec<u8>> {
     let content = std::fs::read(path).with_context(|| path.display().to_string())?;
     if !content.starts_with(b"\x7fELF") {
         return Ok(content);

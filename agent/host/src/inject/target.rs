@@ -14,7 +14,8 @@ use super::{Confine, Confined, Ends, Kind, Outcome, Refusal, Target, image, limi
 use crate::event::Marks;
 use crate::hold::{pidfd_open, pidfd_signal};
 use crate::marks::MarkTable;
-use crate::procs;
+use crate::stops::Waiting;
+use crate::{procs, stops};
 
 /// Bytes below the stack pointer that calls may write to: further than any red zone, on the page or the next, which the
 /// kernel has mapped for a new program.
@@ -97,7 +98,7 @@ impl Tracee {
         let suspended_seccomp = match seized {
             Ok(suspended) => suspended,
             Err(error) => {
-                let _ended_already = pidfd_signal(&pidfd, libc::SIGCONT);
+                let _ended_already = stops::continued(target.pid, &pidfd);
                 return Err(match error.raw_os_error() {
                     Some(libc::ESRCH) => died(&target),
                     // What the kernel answers for one that has ended and was not waited for.
@@ -140,7 +141,7 @@ impl Tracee {
                 if let Stop::Group(_) = stop {
                     // At once: were we to die from here on, the kernel would let the target run.
                     self.stop_seen = true;
-                    self.signal(libc::SIGCONT);
+                    self.go_on(&Waiting::of(self.target.pid).signals(true));
                 } else {
                     self.keep_signal(stop);
                 }
@@ -418,14 +419,21 @@ impl Tracee {
     /// Detaches a stopped target and lets it run, with the signals it has missed. False when it was killed meanwhile: its
     /// end is still to be taken note of, or its parent never learns of it.
     fn let_go(&mut self) -> bool {
+        let waiting = (!self.stop_seen).then(|| Waiting::of(self.target.pid).signals(false));
         let detached = ptrace::detach(self.pid).is_ok();
-        if !self.stop_seen {
-            self.signal(libc::SIGCONT);
+        if let Some(waiting) = waiting {
+            self.go_on(&waiting);
         }
         for signal in std::mem::take(&mut self.signals) {
             self.signal(signal);
         }
         detached
+    }
+
+    /// Ends the group stop that is ours; the stops that others asked for meanwhile stay.
+    fn go_on(&self, waiting: &[i32]) {
+        // Fails only for a target that has ended.
+        let _ended = stops::continued_with(&self.pidfd, waiting);
     }
 
     fn signal(&self, signal: i32) {
@@ -437,9 +445,10 @@ impl Tracee {
     fn keep_signal(&mut self, stop: Stop) {
         match stop {
             Stop::Signal(libc::SIGSTOP) if !self.stop_seen => self.stop_seen = true,
-            // SIGCONT has had its effect: nothing is stopped any more.
-            Stop::Signal(signal) if signal != libc::SIGCONT => self.signals.push(signal),
-            Stop::Signal(_) | Stop::Group(_) | Stop::Other | Stop::Ended => {}
+            // It has had its effect: nothing is stopped any more, and no earlier stop counts.
+            Stop::Signal(libc::SIGCONT) => self.signals.retain(|signal| !stops::stops(*signal)),
+            Stop::Signal(signal) => self.signals.push(signal),
+            Stop::Group(_) | Stop::Other | Stop::Ended => {}
         }
     }
 
@@ -461,7 +470,7 @@ impl Tracee {
             }
             _ => Refusal::Late,
         };
-        self.signal(libc::SIGCONT);
+        self.go_on(&Waiting::of(self.target.pid).signals(self.stop_seen));
         self.stop_seen = true;
         // Fails only for a target that has ended.
         let _ended = ptrace::interrupt(self.pid);

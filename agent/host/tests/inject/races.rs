@@ -13,7 +13,7 @@ use kams_host::procs;
 
 use crate::programs;
 use crate::relay::{Passed, Relay};
-use crate::rig::{AGENT, PATIENCE, RELEASE, Rig, arm, ended, is_root, rig};
+use crate::rig::{AGENT, IGNORE, PATIENCE, RELEASE, Rig, arm, ended, is_root, rig};
 
 /// A Python program that starts servers and tells of them, line by line.
 struct Agent {
@@ -171,6 +171,82 @@ print(p.communicate(b'x')[0].decode(), p.returncode)
     assert_eq!(agent.line(), "x 0");
     assert_eq!(relay.join().to_server, b"x");
     agent.end();
+}
+
+/// A server that is held, and about which nobody has said anything yet; a group of processes of its own, so that a stop
+/// by the terminal's signal has an effect.
+fn held() -> Child {
+    let child = Command::new("/bin/cat")
+        .arg0(IGNORE)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("starts");
+    let pid = child.id();
+    wait_until(|| procs::stat(pid).expect("lives").state == b'T', "it is held");
+    child
+}
+
+/// Others stop it while it is held: it runs only when they continue it.
+fn stopped_meanwhile(signal: i32, rig: &Rig, go_on: impl FnOnce(Target)) {
+    let mut server = held();
+    let pid = server.id();
+    kill(pid, signal);
+    let start_ns = procs::stat(pid).expect("lives").start_ticks * kams_host::clock::NS_PER_TICK;
+    go_on(Target {
+        pid,
+        start_ns,
+        parent: std::process::id(),
+        far_ino: [0; 2],
+        relay: true,
+        confine: None,
+        follow: false,
+    });
+    let relay = match rig.knows(pid).then(|| rig.outcome(pid)) {
+        Some(Outcome::Injected(ends)) => Some(Relay::start(*ends)),
+        _ => None,
+    };
+    let mut input = server.stdin.take().expect("piped");
+    writeln!(input, "x").expect("written");
+    drop(input);
+    wait_until(|| procs::stat(pid).expect("lives").state == b'T', "it is stopped");
+    kill(pid, libc::SIGCONT);
+    let mut said = String::new();
+    let mut output = server.stdout.take().expect("piped");
+    std::io::Read::read_to_string(&mut output, &mut said).expect("text");
+    assert_eq!(said, "x\n");
+    assert!(ended(server).success());
+    if let Some(relay) = relay {
+        assert_eq!(relay.join().to_server, b"x\n");
+    }
+}
+
+#[test]
+fn a_stop_during_the_hold_is_not_lost() {
+    let Some(rig) = rig() else { return };
+    for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGSTOP] {
+        // With a relay.
+        stopped_meanwhile(signal, rig, |target| {
+            let pid = target.pid;
+            rig.injector.inject(target);
+            wait_until(|| rig.knows(pid), "an outcome");
+        });
+        // Without.
+        stopped_meanwhile(signal, rig, |target| {
+            let pid = target.pid;
+            rig.injector.release(pid, target.start_ns);
+            wait_until(|| !waits(pid, signal), "it was continued");
+        });
+    }
+}
+
+/// Whether a signal waits to be taken.
+fn waits(pid: u32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    let set = u64::from_str_radix(line.expect("a set").trim(), 16).expect("a number");
+    set & (1 << (signal - 1)) != 0
 }
 
 #[test]

@@ -2,41 +2,61 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kams_tests::desk::Desk;
-use kams_tests::stage::Stage;
 use serde_json::json;
 
-use super::server_log;
+use crate::desk::{Desk, server_log};
+use crate::stage::Stage;
 
-/// Calls that are on their way at once.
-const WINDOW: usize = 16;
+/// How hard the load is.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Calls that are on their way at once.
+    pub window: usize,
+    /// Between an answer and the next call.
+    pub pause: Duration,
+}
+
+impl Pace {
+    /// As fast as it goes.
+    pub const FULL: Self = Self {
+        window: 16,
+        pause: Duration::ZERO,
+    };
+    /// Leaves time to others on a slow machine.
+    pub const GENTLE: Self = Self {
+        window: 2,
+        pause: Duration::from_millis(100),
+    };
+}
 
 /// What a load shares with whoever disturbs it.
-#[derive(Default)]
-pub(super) struct Progress {
+#[derive(Debug, Default)]
+pub struct Progress {
     answered: AtomicUsize,
     enough: AtomicBool,
 }
 
 /// What became of the calls.
-pub(super) struct Outcome {
+#[derive(Debug)]
+pub struct Outcome {
     /// Calls.
-    pub(super) made: usize,
+    pub made: usize,
     /// Those that the relay refused because nobody judged them.
-    pub(super) unjudged: usize,
+    pub unjudged: usize,
 }
 
 impl Progress {
     /// Waits until so many more calls were answered.
-    pub(super) fn more(&self, calls: usize) -> Result<()> {
+    pub fn more(&self, calls: usize) -> Result<()> {
         let from = self.answered.load(Ordering::Acquire);
         let start = std::time::Instant::now();
         while self.answered.load(Ordering::Acquire) < from + calls {
-            ensure!(start.elapsed().as_secs() < 30, "the calls stand still");
+            ensure!(start.elapsed().as_secs() < 60, "the calls stand still");
             // A counter has nobody who announces it.
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
@@ -45,14 +65,24 @@ impl Progress {
 /// Calls again and again while `disturb` runs. Each call must be answered once, by the server or by a refusal that says
 /// why, and must have reached the server once; where it was refused perhaps not at all (under `fail: closed` the answer may
 /// be what nobody judged).
-pub(super) fn under_load(
+pub fn under_load(
+    stage: &Stage,
+    agent: &mut Desk,
+    disturb: impl FnOnce(&Progress) -> Result<()>,
+) -> Result<Outcome> {
+    under_load_at(Pace::FULL, stage, agent, disturb)
+}
+
+/// The same at another pace.
+pub fn under_load_at(
+    pace: Pace,
     stage: &Stage,
     agent: &mut Desk,
     disturb: impl FnOnce(&Progress) -> Result<()>,
 ) -> Result<Outcome> {
     let progress = Progress::default();
     let (calls, disturbed) = std::thread::scope(|scope| {
-        let calls = scope.spawn(|| call_on(agent, &progress));
+        let calls = scope.spawn(|| call_on(pace, agent, &progress));
         let disturbed = disturb(&progress);
         progress.enough.store(true, Ordering::Release);
         (calls.join(), disturbed)
@@ -77,12 +107,12 @@ pub(super) fn under_load(
 }
 
 /// Ids of answered calls, and whether they were refused.
-fn call_on(agent: &mut Desk, progress: &Progress) -> Result<BTreeMap<u64, bool>> {
+fn call_on(pace: Pace, agent: &mut Desk, progress: &Progress) -> Result<BTreeMap<u64, bool>> {
     let mut open = BTreeSet::new();
     let mut answers = BTreeMap::new();
     loop {
         let enough = progress.enough.load(Ordering::Acquire);
-        while !enough && open.len() < WINDOW {
+        while !enough && open.len() < pace.window {
             let text = format!("load {}", answers.len());
             open.insert(agent.post("tools/call", &json!({"name": "say", "arguments": {"text": text}}))?);
         }
@@ -108,6 +138,7 @@ fn call_on(agent: &mut Desk, progress: &Progress) -> Result<BTreeMap<u64, bool>>
         );
         answers.insert(id, refused);
         progress.answered.store(answers.len(), Ordering::Release);
+        std::thread::sleep(pace.pause);
     }
 }
 
