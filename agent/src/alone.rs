@@ -137,6 +137,15 @@ impl Alone {
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
+            // A disk that has become read-only hides no daemon: what is there can be locked.
+            .or_else(|error| match error.kind() {
+                io::ErrorKind::ReadOnlyFilesystem => OpenOptions::new()
+                    .read(true)
+                    .custom_flags(libc::O_NOFOLLOW)
+                    .open(&path)
+                    .map_err(|_gone| error),
+                _ => Err(error),
+            })
             .map_err(failed(&path))?;
         Ok(Self {
             file,

@@ -116,7 +116,8 @@ pub fn heal_after(config: &Config, keep_blocks: bool) {
         Ok(alone) => Some(alone),
         // Then it cannot be known, and nobody can have started.
         Err(AloneError::Io { .. }) => None,
-        Err(error @ AloneError::Taken { .. }) if !has_ended() => {
+        // Whatever ended, it was not the daemon that has the folder: that one has a parent to see to it.
+        Err(error @ AloneError::Taken { stays, .. }) if stays || !has_ended() => {
             complain(&format!(
                 "kamsd runs, and lets go by itself what it holds: {error}"
             ));

@@ -128,6 +128,11 @@ impl RelayPool {
         self.apart.as_deref()
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Whether its process lives.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))
@@ -217,14 +222,15 @@ pub fn serve(socket: &OwnedFd, program: &Path, group: Option<&Path>) -> io::Resu
     while ready.len() < READY {
         ready.push_back(worker(program)?);
     }
+    let mut storm = false;
     loop {
-        if ready.is_empty() {
-            ready.push_back(worker(program)?);
-        }
-        let calm = if ready.len() < READY { CALM } else { REAP };
+        let calm = if ready.len() < READY && !storm { CALM } else { REAP };
         let readable = wait(&[socket.as_fd()], Some(calm))?;
         serving.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_)) | Err(_)));
+        let before = ready.len();
         ready.retain_mut(|worker: &mut Worker| !matches!(worker.process.try_wait(), Ok(Some(_)) | Err(_)));
+        // Those that end while they wait would end again at once: they are replaced, but not without a pause.
+        storm = ready.len() < before;
         if readable.first() != Some(&true) {
             if ready.len() < READY {
                 ready.push_back(worker(program)?);
@@ -236,9 +242,17 @@ pub fn serve(socket: &OwnedFd, program: &Path, group: Option<&Path>) -> io::Resu
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Ok(None) | Err(_) => return Ok(()),
         };
-        let handed = ready
-            .pop_front()
-            .and_then(|worker| hand(worker, buffer.get(..length)?, &fds));
+        let start = buffer.get(..length).unwrap_or_default();
+        // One that ended since has no use for the ends, which are still here for the next.
+        let mut handed = None;
+        while handed.is_none()
+            && let Some(worker) = ready.pop_front()
+        {
+            handed = hand(worker, start, &fds);
+        }
+        if handed.is_none() {
+            handed = hand(worker(program)?, start, &fds);
+        }
         drop(fds);
         match handed {
             Some((process, pidfd)) => {

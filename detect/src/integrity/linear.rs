@@ -266,6 +266,7 @@ fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, 
     let result = sentence.channel == Channel::Result;
     let mut last = WordHash::START;
     let mut met = 0_u64;
+    let mut repeated = false;
     let mut seen: Classes = 0;
     let mut forms: [Classes; 5] = [0; 5];
     let mut neighbour: Option<(usize, Classes)> = None;
@@ -273,12 +274,6 @@ fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, 
     let mut general = General::default();
     for (i, word) in sentence.words.iter().enumerate() {
         let named = word.is(DEST | IDENT | PATH | FOREIGN) || word.hash == WordHash::START;
-        if named {
-            last = WordHash::START;
-        } else {
-            emit(slot(2, last.pair(word.hash).value()), Some(i));
-            last = word.hash;
-        }
         // A word counts once in a sentence. Of most words a few bits tell that they are new.
         let bit = 1 << (word.hash.value() >> 58);
         let again = met & bit != 0
@@ -287,6 +282,19 @@ fn features(sentence: &Sentence<'_>, fired: &Fired, mut emit: impl FnMut(usize, 
                 .get(..i)
                 .is_some_and(|w| w.iter().any(|w| w.hash == word.hash));
         met |= bit;
+        // So do two words in a row: what is said over and over must not add up.
+        let stuck = !named && again && repeated;
+        repeated = again && !named;
+        if stuck {
+            last = word.hash;
+            continue;
+        }
+        if named {
+            last = WordHash::START;
+        } else {
+            emit(slot(2, last.pair(word.hash).value()), Some(i));
+            last = word.hash;
+        }
         if !named && !again {
             emit(slot(1, word.hash.value()), Some(i));
             if word.stem != WordHash::START {

@@ -101,6 +101,8 @@ impl Stretch {
 
 // A longer "sentence" is cut, so that rules over pairs of words stay linear.
 const LONGEST_SENTENCE: usize = 64;
+/// Words that go over to the next part of a sentence that is cut.
+const CARRIED: usize = 24;
 
 /// Who is shown the sentences of a text.
 pub(super) trait Visitor {
@@ -215,7 +217,8 @@ impl Reader<'_> {
     fn read(&mut self, visit: &mut impl Visitor) {
         let bytes = self.text.as_bytes();
         let mut at = 0;
-        let mut start = self.start(at);
+        // None after a cut: what is read then depends on words before.
+        let mut start = Some(self.start(at));
         while let Some(&byte) = bytes.get(at) {
             let (shown, mut line) = (self.shown, None);
             match KIND.get(usize::from(byte)).copied().unwrap_or(Kind::Word) {
@@ -293,14 +296,16 @@ impl Reader<'_> {
                 Kind::Word => at = self.odd_word(at),
             }
             if self.words.len() >= LONGEST_SENTENCE {
-                self.sentence(visit);
-            }
-            if self.shown > shown && self.memory.is_some() {
-                self.keep(start, at, line, visit);
+                self.cut(visit);
+                start = None;
+            } else if self.shown > shown && self.memory.is_some() {
+                if let Some(start) = start {
+                    self.keep(start, at, line, visit);
+                }
                 while let Some(next) = self.again(at, visit) {
                     at = next;
                 }
-                start = self.start(at);
+                start = Some(self.start(at));
             }
         }
     }
@@ -315,6 +320,13 @@ impl Reader<'_> {
         self.opens = true;
         self.before = WordHash::START;
         self.leads = false;
+    }
+
+    /// Shows the sentence so far and goes on with its last words: what stands across the cut is seen whole.
+    fn cut(&mut self, visit: &mut impl Visitor) {
+        gate_languages(self.text, &mut self.words);
+        visit.sentence(&self.words);
+        self.words.drain(..self.words.len().saturating_sub(CARRIED));
     }
 
     /// The common case: letters up to a gap, looked up as they are read.

@@ -36,8 +36,13 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
         context.with_kams("enforce::second-daemon-then-both-killed", names_stay),
         context.with_kams("enforce::healing-beside-a-daemon-that-runs", |context| {
             beside(context, |kams| {
-                let run = second(kams, &kams.config().to_string_lossy(), &["--heal"])?;
-                ensure!(run.status.success() && run.stderr.contains("kamsd runs"), "{run:#?}");
+                // By hand, and after the end of a service whose start was refused because of this daemon.
+                for result in [None, Some("exit-code"), Some("success")] {
+                    let mut command = command(kams, &kams.config().to_string_lossy(), &["--heal"]);
+                    command.envs(result.map(|result| ("SERVICE_RESULT", result)));
+                    let run = Stage::new()?.run(&mut command)?;
+                    ensure!(run.status.success() && run.stderr.contains("kamsd runs"), "{run:#?}");
+                }
                 Ok(())
             })
         }),
@@ -45,12 +50,16 @@ pub(crate) fn trials(context: &Arc<Context>) -> Vec<Trial> {
 }
 
 fn second(kams: &Kams, config: &str, words: &[&str]) -> Result<Run> {
+    Stage::new()?.run(&mut command(kams, config, words))
+}
+
+fn command(kams: &Kams, config: &str, words: &[&str]) -> Command {
     let mut command = Command::new(kams.programs().join("kamsd"));
     command
         .args(["--config", config])
         .args(words)
         .stdin(Stdio::null());
-    Stage::new()?.run(&mut command)
+    command
 }
 
 fn refused(run: &Run) -> Result<()> {

@@ -129,6 +129,28 @@ fn a_worker_serves_holds_nothing_of_others_and_outlives_the_pool() {
 }
 
 #[test]
+fn a_start_does_not_fail_for_workers_that_died_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = pool(&folder.path().join("nobody"));
+    for _ in 0..2 {
+        let mut all: Vec<(RelayHandle, Outer)> = (0..3).map(|_| start(&pool)).collect();
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", pool.pid())).unwrap();
+        let idle = children.split_whitespace().map(|pid| pid.parse().unwrap());
+        for pid in idle.filter(|pid: &u32| all.iter().all(|(handle, _)| handle.pid != *pid)) {
+            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            // It may have been handed out or have ended since.
+            let _ended_already = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        all.push(start(&pool));
+        for (handle, mut outer) in all {
+            echo(&mut outer, "{\"id\":1,\"method\":\"ping\"}\n");
+            drop(outer);
+            ended(&handle.pidfd);
+        }
+    }
+}
+
+#[test]
 fn without_an_engine_a_worker_passes_what_its_mode_lets_pass() {
     let folder = tempfile::tempdir().unwrap();
     let pool = pool(&folder.path().join("nobody"));
