@@ -207,10 +207,14 @@ fn stopped_meanwhile(signal: i32, rig: &Rig, go_on: impl FnOnce(Target)) {
         Some(Outcome::Injected(ends)) => Some(Relay::start(*ends)),
         _ => None,
     };
+    // It has taken the stop of the others. Until then it runs for a moment, so that it must have nothing to do yet.
+    wait_until(
+        || !waits(pid, signal) && procs::stat(pid).expect("lives").state == b'T',
+        "it is stopped",
+    );
     let mut input = server.stdin.take().expect("piped");
     writeln!(input, "x").expect("written");
     drop(input);
-    wait_until(|| procs::stat(pid).expect("lives").state == b'T', "it is stopped");
     kill(pid, libc::SIGCONT);
     let mut said = String::new();
     let mut output = server.stdout.take().expect("piped");
@@ -234,9 +238,7 @@ fn a_stop_during_the_hold_is_not_lost() {
         });
         // Without.
         stopped_meanwhile(signal, rig, |target| {
-            let pid = target.pid;
-            rig.injector.release(pid, target.start_ns);
-            wait_until(|| !waits(pid, signal), "it was continued");
+            rig.injector.release(target.pid, target.start_ns);
         });
     }
 }
