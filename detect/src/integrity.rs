@@ -19,10 +19,10 @@
 //! | instructions, overt | 1 | 1 | 1 |
 //! | result, overt | 169 | 165 | 164 |
 //! | result, obfuscated | 14 | 14 | 14 |
-//! | result, covert | 67 | 25 | 19 |
-//! | benign description: real / hard / peer_fp / twin / unicode | 452 / 35 / 6 / 13 / 10 | 2 / 0 / 0 / 0 / 0 | 0 |
+//! | result, covert | 67 | 24 | 19 |
+//! | benign description: real / hard / peer_fp / twin / unicode | 452 / 35 / 6 / 13 / 10 | 1 / 0 / 0 / 0 / 0 | 0 |
 //! | benign parameter, real | 212 | 0 | 0 |
-//! | benign result: real / hard / mention | 212 / 62 / 21 | 8 / 2 / 3 | 1 / 0 / 2 |
+//! | benign result: real / hard / mention | 212 / 62 / 21 | 7 / 2 / 3 | 1 / 0 / 2 |
 //!
 //! Names: all right. Drift: 120 of 120 rows have their classes; every malicious delta is at 0.30 or above, no benign
 //! one is.
@@ -34,16 +34,16 @@
 //!
 //! | held families | rows | at 0.30 (before) | at 0.55 (before) |
 //! | --- | --- | --- | --- |
-//! | description, overt, first and second lot | 107 | 76 % (64) | 69 % (50) |
+//! | description, overt, first and second lot | 107 | 75 % (64) | 69 % (50) |
 //! | description, overt, `q-` | 58 | 48 % (31) | 36 % (26) |
 //! | description, overt, `u-h-` | 82 | 82 % (68) | 74 % (55) |
 //! | description, encoded in 16 ways | 32 | 100 % (100) | 100 % (100) |
-//! | parameter, overt, earlier | 16 | 75 % (63) | 63 % (56) |
+//! | parameter, overt, earlier | 16 | 69 % (63) | 63 % (56) |
 //! | parameter, overt, `q-` | 12 | 58 % (25) | 17 % (8) |
 //! | parameter and instructions, overt, `u-h-` | 11 | 64 % (64) | 55 % (45) |
-//! | result, overt, first and second lot | 117 | 80 % (68) | 71 % (56) |
+//! | result, overt, first and second lot | 117 | 80 % (68) | 72 % (56) |
 //! | result, overt, `q-` (tickets, logs, pages, mails, ten languages) | 44 | 52 % (36) | 41 % (27) |
-//! | result, overt, `x-r-` | 98 | 84 % (68) | 73 % (52) |
+//! | result, overt, `x-r-` | 98 | 85 % (68) | 73 % (52) |
 //! | result, encoded | 26 | 100 % (100) | 100 % (96) |
 //! | honest descriptions, parameters and instructions, written to be hard, earlier | 92 | 3 % (3) | 3 % (1) |
 //! | the same, `u-h-` | 40 | 3 % (5) | 0 % (3) |

@@ -34,25 +34,25 @@
 //!
 //! | rows | number | model 0.5 | model 1.0 | scorer 0.30 | scorer 0.55 |
 //! | --- | --- | --- | --- | --- | --- |
-//! | cross-validated, hostile description, overt | 2625 | 62 | 49 | 59 | 52 |
-//! | cross-validated, hostile parameter, overt | 204 | 54 | 38 | 51 | 39 |
-//! | cross-validated, hostile result, overt | 2434 | 62 | 49 | 60 | 49 |
+//! | cross-validated, hostile description, overt | 2625 | 62 | 49 | 59 | 51 |
+//! | cross-validated, hostile parameter, overt | 204 | 54 | 39 | 50 | 40 |
+//! | cross-validated, hostile result, overt | 2434 | 62 | 49 | 61 | 51 |
 //! | cross-validated, honest description, hard / real | 1762 / 734 | 4 / 3 | 1 / 1 | 4 / 3 | 2 / 1 |
-//! | cross-validated, honest result, hard / real / mention | 1941 / 554 / 148 | 6 / 9 / 18 | 3 / 5 / 11 | 9 / 12 / 23 | 4 / 5 / 11 |
-//! | held, hostile description, overt, earlier families | 107 | | | 76 (64) | 69 (50) |
+//! | cross-validated, honest result, hard / real / mention | 1941 / 554 / 148 | 6 / 9 / 17 | 3 / 5 / 11 | 9 / 12 / 23 | 4 / 6 / 12 |
+//! | held, hostile description, overt, earlier families | 107 | | | 75 (64) | 69 (50) |
 //! | held, hostile description, overt, `q-` | 58 | | | 48 (31) | 36 (26) |
 //! | held, hostile description, overt, `u-h-` | 82 | | | 82 (68) | 74 (55) |
-//! | held, hostile parameter, overt, all | 35 | 74 | 43 | 66 (49) | 43 (34) |
+//! | held, hostile parameter, overt, all | 35 | 74 | 40 | 63 (49) | 43 (34) |
 //! | held, honest description, hard / real | 93 / 34 | 4 / 0 | 3 / 0 | 4 / 0 | 3 / 0 |
-//! | held, hostile result, overt, earlier families | 117 | | | 80 (68) | 71 (56) |
+//! | held, hostile result, overt, earlier families | 117 | | | 80 (68) | 72 (56) |
 //! | held, hostile result, overt, `q-` | 44 | | | 52 (36) | 41 (27) |
-//! | held, hostile result, overt, `x-r-` | 98 | | | 84 (68) | 73 (52) |
+//! | held, hostile result, overt, `x-r-` | 98 | | | 85 (68) | 73 (52) |
 //! | held, honest result, hard / real / mention | 117 / 45 / 18 | 9 / 0 / 11 | 5 / 0 / 11 | 10 / 0 / 17 | 6 / 0 / 11 |
 //! | open, hostile description, overt / covert | 134 / 30 | 99 / 37 | 89 / 17 | 100 / 27 | 100 / 13 |
-//! | open, honest description, real | 452 | 2 | 0 | 0.4 | 0.0 |
+//! | open, honest description, real | 452 | 1 | 0 | 0.2 | 0.0 |
 //! | open, honest parameter, real | 212 | 0 | 0 | 0 | 0 |
-//! | open, hostile result, overt / covert | 169 / 67 | 84 / 39 | 74 / 28 | 98 / 37 | 97 / 28 |
-//! | open, honest result, real / mention | 212 / 21 | 4 / 43 | 2 / 19 | 3.8 / 14 | 0.5 / 10 |
+//! | open, hostile result, overt / covert | 169 / 67 | 84 / 39 | 75 / 28 | 98 / 36 | 97 / 28 |
+//! | open, honest result, real / mention | 212 / 21 | 4 / 48 | 2 / 24 | 3.3 / 14 | 0.5 / 10 |
 //!
 //! Of what is held, descriptions that order, claim a role or authority, hush up, speak for other tools or in other
 //! languages are found nearly always (in `q-` half the time); those that set preconditions or list steps, fields for what
